@@ -17,10 +17,11 @@ from reconverge.errors import InvalidSetting, asked
 
 Decorated = TypeVar("Decorated")
 NAMELESS: Final = ""
-"""The key of `with_advice`'s table for advice about a value that was passed without a name, and needs one."""
+"""The key in the `advice` of `with_advice` for the text about a value that was passed by position, and needs its
+name."""
 HIDDEN: Final = "***"
 SECRET: Final = ("secret", "password", "token", "username")
-"""Words in the names of arguments whose values no message shows."""
+"""An argument whose name contains one of these words is secret: no error message shows its value."""
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -62,7 +63,7 @@ def _advising(function: Callable[..., Any], advice: Mapping[str, str]) -> Callab
 def _mistake(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], advice: Mapping[str, str]
 ) -> InvalidSetting | None:
-    """Returns an error that describes the mistake in the arguments; None if the call fits the function's signature."""
+    """Returns an error that describes what is wrong with the arguments; None if they fit the function's signature."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Seconds: TypeAlias = float | timedelta
-"""A duration in seconds, or as a `timedelta`, as users may give it."""
+"""A duration as users may pass it: a number of seconds, or a `timedelta`."""
 
 
 def in_seconds(value: T | timedelta) -> T | float:
@@ -95,15 +95,18 @@ class ManualClock:
             watcher(self._monotonic_ns)
 
     def watch(self, watcher: Callable[[int], None]) -> None:
-        """Registers a function that this clock calls with the monotonic time whenever time has passed."""
+        """Registers a function; each `advance` of this clock calls it with the new monotonic time in nanoseconds."""
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[int], None]) -> None:
-        """Removes a function that `watch` has registered."""
+        """Removes a function that was registered by `watch`."""
         self._watchers.remove(watcher)
 
     def jump(self, seconds: float) -> None:
-        """Moves the wall clock forward, or back if the number is negative. The monotonic clock stays as it is."""
+        """Moves the wall clock forward by `seconds`, or back if that is negative.
+
+        The monotonic clock stays as it is.
+        """
         self._wall_ahead_ns += round(seconds * SECOND_NS)
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) ->
 
 
 def asked(word: object, known: Iterable[str]) -> str:
-    """Returns the end of an error message, such as `; did you mean 'strict'?`; empty if no known word is close."""
+    """Returns the end of an error message, such as `; did you mean 'strict'?`; "" if no known word is like `word`."""
     found = nearest(word, known)
     return "" if found is None else f"; did you mean {found!r}?"
 
@@ -37,11 +37,11 @@ ONE_VERSION: Final = "run one version of reconverge on all nodes, and let no oth
 
 
 class PortableError(Exception):
-    """A base class for errors that reach another process whole, although their constructors take other arguments.
+    """A base class for errors that can be pickled although their constructors take other arguments than the message.
 
-    `pickle` would call the constructor with the message alone. That raises TypeError in the other process, and a pool
-    of processes then breaks or hangs. So the copy is made without the constructor. An attribute that cannot be pickled
-    is None in the copy.
+    By default, `pickle` calls the constructor with the message alone. That raises TypeError in the process that
+    unpickles the error, and a pool of processes then breaks or hangs. So the copy is made without the constructor. An
+    attribute that cannot be pickled is None in the copy.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -116,14 +116,14 @@ class LimitConflict(ReconvergeError, ValueError):
 
 
 class InvalidKey(ReconvergeError, ValueError):
-    """Raised when a key is not a string, or is a string that no limit can count by."""
+    """Raised when a key is not a valid string, or when no key can be formed for a request."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
 
 
 class InvalidCost(ReconvergeError, ValueError):
-    """Raised when a cost is not a whole number of zero or more, or a correction of it is larger than any quota."""
+    """Raised when a cost is not a whole number of zero or more, or its correction is larger than the largest quota."""
 
     def __init__(self, cost: object, problem: str) -> None:
         self.cost = cost
@@ -144,7 +144,7 @@ class CostExceedsQuota(ReconvergeError, ValueError):
 
 
 class UnknownKind(ReconvergeError, LookupError):
-    """Raised when the costs of a limit do not name the kind of a request."""
+    """Raised when the table `costs` of a limit has no entry for the kind of a request, and none for all other kinds."""
 
     def __init__(self, limit: str, kind: object, known: Iterable[str]) -> None:
         self.limit = limit
@@ -169,7 +169,7 @@ class InvalidSetting(ReconvergeError, ValueError):
 
 
 class NeedsSlot(ReconvergeError, TypeError):
-    """Raised when a contract limits work in progress, and the called method can neither release nor reset slots."""
+    """Raised when a contract limits work in progress, and the called method cannot hold or reset its slots."""
 
     def __init__(self, limit: str, method: str, problem: str = "needs a slot; write: with limiter.slot(key)") -> None:
         self.limit = limit
@@ -178,7 +178,7 @@ class NeedsSlot(ReconvergeError, TypeError):
 
 
 class LeaseEnded(ReconvergeError, TimeoutError):
-    """Raised by `async with limiter.slot(..., on_lease_end="cancel")` if the lease of the slot ends in the block."""
+    """Raised by `async with limiter.slot(..., on_lease_end="cancel")` if the lease ends while the block runs."""
 
     def __init__(self, limit: str, key: str) -> None:
         self.limit = limit
@@ -200,7 +200,7 @@ class UnknownHub(ReconvergeError, ValueError):
 
 
 class MissingExtra(ReconvergeError, ImportError):
-    """Raised when a feature needs a package that is not installed."""
+    """Raised when a feature needs an optional package that is not installed; the message names the extra to install."""
 
     def __init__(self, part: str, package: str, extra: str) -> None:
         self.extra = extra
@@ -223,7 +223,7 @@ class EventletPatched(ReconvergeError, RuntimeError):
 
 
 MISCONFIGURED = frozenset({"auth", "denied", "permission", "script", "tls", "unknown-service"})
-"""The kinds of hub failures that a corrected setting ends, and waiting hardly does."""
+"""The kinds of hub failures that a wrong setting probably causes, so that waiting does not end them."""
 
 
 class HubUnavailable(ReconvergeError):

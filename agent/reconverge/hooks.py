@@ -18,15 +18,19 @@ from reconverge.stats import AgentStats, Health
 logger = logging.getLogger("reconverge")
 
 HASH_BYTES: Final = 6
-"""The length of a key's hash: enough to tell keys apart in a log, and to recognise a known key."""
+"""The length of a key's hash in bytes: enough to tell keys apart in a log, and to recognise a known key."""
 KEYS_LOGGED_MAX: Final = 10
 LINES_MAX: Final = 1000
-"""The most pairs of event and limit whose last log line is remembered; with more, a line may repeat before `every`."""
+"""The most pairs of an event and a limit for which `LogHooks` stores when it last logged; the log line of a pair beyond
+them may repeat within `every` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An event: since the agent's last look at its counters, a limit has refused requests, or in shadow would have."""
+    """An event: a limit has refused `count` requests since the agent last looked at its counters, a second ago.
+
+    A limit in shadow admits them all; the event then counts the requests that it would have refused.
+    """
 
     limit: str
     count: int
@@ -36,7 +40,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NearLimit:
-    """An event: since the agent's last look, all nodes together have come to use 80 % of the quota of some keys."""
+    """An event: since the agent's last look at its counters, `count` keys of a limit have reached 80 % of their quota.
+
+    The use of all nodes together counts, as far as the hub has reported it to this node.
+    """
 
     limit: str
     count: int
@@ -46,7 +53,10 @@ class NearLimit:
 
 @dataclass(frozen=True, slots=True)
 class HealthChanged:
-    """An event: the agent's health has changed; see `reconverge.Health`."""
+    """An event: the agent's health has changed from the state `before` to `state`.
+
+    `reconverge.Health` lists the states.
+    """
 
     state: str
     before: str
@@ -55,7 +65,7 @@ class HealthChanged:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeFailed:
-    """An event: exchanges with the hub have failed since the agent's last look at its counters."""
+    """An event: `count` exchanges with the hub have failed since the agent's last look at its counters."""
 
     kind: str
     """The class of the failure, such as "timeout" or "refused"."""
@@ -64,13 +74,13 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """An event: the published settings in force (`reconverge.published.settings`) have changed since the last look."""
+    """An event: other published settings than before (`reconverge.published.settings`) have come into force."""
 
     version: int
-    """The version in force; 0 if the agent has gone back to its own settings."""
+    """The version of the published settings now in force; 0 if the agent follows its own settings again."""
     before: int
     capped: tuple[str, ...]
-    """Names of the limits that stay at their cap, because the published value is above it."""
+    """Names of the limits whose published value is above the node's cap, so that the cap is in force."""
     unfit: tuple[str, ...]
     """Names of other published settings that this node cannot follow; `agent.stats().orders` gives the reason."""
 
@@ -80,7 +90,7 @@ class SettingsRejected:
     """An event: since the agent's last look at its counters, this node has rejected published settings."""
 
     reason: str
-    """Why the node rejects them: one of `reconverge.published.envelope.REASONS`, or "unfit"."""
+    """Why the node rejected the published settings: one of `reconverge.published.envelope.REASONS`, or "unfit"."""
     count: int
 
 
@@ -94,7 +104,8 @@ class Look:
     stats: AgentStats
     health: Health
     durations: tuple[float, ...]
-    """The durations, in seconds, of the exchanges answered since the last look; the newest thousand at most."""
+    """The durations in seconds of the exchanges that the hub has answered since the last look; at most the newest
+    thousand."""
 
 
 class Hooks(Protocol):
@@ -102,8 +113,8 @@ class Hooks(Protocol):
 
     Inherit `SilentHooks` to define only some methods.
 
-    The agent calls the methods on a thread of its own, one event after the other. It logs an error that a method raises
-    once, and counts it.
+    The agent calls the methods on a thread of its own, one event after the other. If a method raises an error, the
+    agent counts it, and logs it the first time.
     """
 
     def refused(self, event: Refused, /) -> None:
@@ -115,7 +126,7 @@ class Hooks(Protocol):
         ...
 
     def near_limit(self, event: NearLimit, /) -> None:
-        """Called when keys have come near to the end of their quota."""
+        """Called when keys of a limit have reached 80 % of their quota."""
         ...
 
     def degraded(self, event: HealthChanged, /) -> None:
@@ -139,7 +150,7 @@ class Hooks(Protocol):
         ...
 
     def looked(self, event: Look, /) -> None:
-        """Called when the agent has looked at its counters, as it does every second; after all other events."""
+        """Called every second, when the agent has looked at its counters and has reported all other events."""
         ...
 
 
@@ -177,13 +188,13 @@ class SilentHooks(Hooks):
 class LogHooks(SilentHooks):
     """Hooks that log each kind of event of each limit, at most once in `every` seconds, with its facts as `extra`.
 
-    Keys are the users' data: the log shows them hashed by `key_hash`, and in clear only with `show_keys`.
+    Keys are the users' data: the log shows keys hashed by `key_hash`, and in clear only if `show_keys` is True.
 
     Args:
         log: the logger to write to; by default the logger "reconverge".
         every: the least time in seconds between two lines about the same kind of event and the same limit.
-        show_keys: log keys as they are, without a hash.
-        secret: the secret of the hashes, so that a reader of the log cannot try out keys; see `key_hash`.
+        show_keys: log the keys themselves, without hashing them.
+        secret: the secret with which `key_hash` hashes keys, so that a reader of the log cannot try out guessed keys.
         clock: the clock that measures `every`; by default the machine's.
     """
 

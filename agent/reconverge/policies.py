@@ -41,31 +41,31 @@ NODES: Final = "nodes"
 
 
 class View(NamedTuple):
-    """One node's knowledge of one key when it decides. Amounts are cost; rates are cost per second."""
+    """One node's knowledge of one key at a decision. Amounts are in units of cost, rates in cost per second."""
 
     capacity: int
     quota: int
     window_ns: int
     aligned: bool
-    """Whether the count starts at zero with every window."""
+    """Whether the limit has fixed windows, so that the count starts at zero with every window."""
     cost: int
-    """The cost of the request at hand."""
+    """The cost of the request that is being decided."""
     own: int
-    """The use of this node, rounded up."""
+    """The cost charged by this node that still counts, rounded up."""
     allowance: int
     overdraft: int
     heard: float
-    """The use of the other nodes at the hub's last answer, less the part that has expired since."""
+    """The cost charged by the other nodes as of the hub's last answer, less the part that has expired since."""
     others: float
-    """An estimate of the other nodes' use by now: they are assumed to go on at their last rate."""
+    """An estimate of the cost charged by the other nodes until now, if each has gone on at its last reported rate."""
     demand: float
-    """The rate at which all nodes together were asked."""
+    """The cost per second that requests at all nodes together asked for, admitted or refused."""
     own_demand: float
     last_demand: int
-    """How much all nodes together were asked for in the window before."""
+    """The cost that requests at all nodes together asked for in the previous window, admitted or refused."""
     nodes: int
     passed_ns: int
-    """How much of the window has passed."""
+    """How much of the current window has passed, in nanoseconds."""
     staleness_ns: int
     interval_ns: int
 
@@ -86,7 +86,7 @@ class View(NamedTuple):
 
 
 FRESH_INTERVALS = 3
-"""If the last answer is older than this many sync intervals, exchanges have failed."""
+"""How many sync intervals old the hub's last answer may be; if it is older, exchanges have failed."""
 
 
 def strict(view: View) -> int:
@@ -95,15 +95,15 @@ def strict(view: View) -> int:
 
 
 HOT_SHARE = 0.01
-"""On a hot key the step is at most this share of the capacity, divided among the nodes."""
+"""On a hot key a node may go past its allowance by this share of the capacity, divided by the number of nodes."""
 
 
 def balanced(view: View) -> int:
-    """Returns the allowance plus the overdraft that the hub has granted, while the fleet is expected to keep the limit.
+    """Returns the allowance plus the overdraft granted by the hub, if all nodes will probably stay within the limit.
 
-    Over-admits by at most the sum of the overdrafts, and one request on each node; refuses early only when traffic
-    moves faster than exchanges and the overdraft is too small for that. Returns the allowance alone once answers are
-    missing.
+    The nodes together admit at most the sum of their overdrafts, and one request on each node, beyond the limit. A node
+    refuses too early only when traffic moves between nodes faster than they exchange, and its overdraft is too small.
+    If the hub's last answer is too old, returns the allowance alone.
     """
     if not view.fresh:
         return view.allowance
@@ -115,10 +115,10 @@ def balanced(view: View) -> int:
 
 
 def hot_step(view: View) -> int:
-    """Returns how far past its allowance a node may go on a hot key: one request, or a hundredth of the node's share.
+    """Returns the cost by which a node may exceed its allowance on a hot key: one request, or a hundredth of its share.
 
-    The step makes up for allowances being whole numbers. It is 0 for limits without fixed windows, and at the start of
-    a window until the hub has answered, as a crowd may come to all nodes then.
+    A hot key is one that is not calm. The step makes up for allowances being whole numbers. It is 0 for limits without
+    fixed windows, and at the start of a window until the hub has answered, as a crowd may come to all nodes then.
     """
     settled_ns = min(view.interval_ns, view.window_ns) // 2
     if not view.aligned or view.passed_ns - view.staleness_ns < settled_ns:
@@ -129,8 +129,8 @@ def hot_step(view: View) -> int:
 def available(view: View) -> int:
     """Returns the capacity less the expected use of the other nodes while the key is calm; on a hot key, as `balanced`.
 
-    Practically never refuses too early, and goes on when the hub is away; over-admits by up to the limit on each node
-    when a calm key bursts on all nodes within one round trip.
+    Practically never refuses too early, and goes on admitting while the hub is away. When a burst of requests for a
+    calm key reaches all nodes within one exchange, each node may admit as much as the whole limit.
     """
     left = math.floor(view.capacity - view.others)
     if view.calm:
@@ -139,28 +139,29 @@ def available(view: View) -> int:
 
 
 def naive(view: View) -> int:
-    """Returns all that the other nodes had left at the last answer, as in gateways with periodic counters.
+    """Returns the capacity less the use of the other nodes at the hub's last answer.
 
-    Never refuses too early. Over-admits by all that the other nodes admit between two exchanges, and in a partition by
-    the whole limit on each side. For comparison only.
+    Gateways that exchange counters periodically decide like this. Never refuses too early. The nodes together exceed
+    the limit by all that they admit between two exchanges, and in a partition by the whole limit on each side. This
+    policy is for comparisons only.
     """
     return math.floor(view.capacity - view.heard)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy: a function that returns how far a node's own use of a key may reach, and the settings that bound it."""
+    """A policy: `reach` returns the most cost that a node may have charged to a key; the settings bound that."""
 
     name: str
     reach: Callable[[View], int]
     max_overshoot: float
-    """The overdraft allowances of all nodes sum to at most this share of the capacity."""
+    """The share of the capacity that the overdrafts of all nodes on a key may sum to."""
     cold_allowance: float
     """The share of the capacity that a node may admit on a key about which the hub has never answered it."""
     keeps_allowances: bool = False
-    """Whether the allowances stay in use when the node's lease is over."""
+    """Whether a node goes on using its allowances after its lease at the hub has ended."""
     merged_only: bool = False
-    """Whether the policy ignores allowances and uses merged totals only."""
+    """Whether the policy ignores allowances, and decides only by the total use that the hub has merged."""
     scarce: str = HUB
     """Where the last few free requests of a key are kept while requests in doubt ask the hub: at the hub, which grants
     what each of them asks for, or at the nodes, to which the hub grants allowances in advance."""
@@ -176,7 +177,10 @@ class Policy:
         return UNBOUNDED if math.isinf(self.max_overshoot) else math.floor(self.max_overshoot * 1000 + 1e-9)
 
     def bound(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
-        """Returns the most cost that all nodes may admit above the capacity in one window, once the key is not cold."""
+        """Returns the most cost above the capacity that all nodes together may admit in one window.
+
+        The cold allowances of nodes that have never had an answer about the key come on top.
+        """
         if self.max_overshoot == 0:
             return 0.0
         if math.isinf(self.max_overshoot) or self.merged_only:
@@ -204,9 +208,9 @@ def choose(
     scarce: str | None = None,
     default: Policy = BALANCED,
 ) -> Policy:
-    """Returns the policy of that name, or the one that `max_overshoot` implies, with the given settings.
+    """Returns the policy `name`, or the one that `max_overshoot` implies, with the other settings that are not None.
 
-    `default` is the policy that is returned if neither is given.
+    If `name` and `max_overshoot` are both None, the policy is `default`.
 
     Raises:
         InvalidSetting: the name is unknown, a number is out of range, or settings contradict each other.

@@ -22,14 +22,14 @@ NAMESPACE_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The checked settings of an agent; durations are in seconds. `Agent` describes each."""
+    """The checked settings of an agent; durations are in seconds. The docstring of `Agent` describes each setting."""
 
     namespace: str
     sync_interval: float
     min_sync_interval: float
     lease_ttl: float | None
     lease_min: float
-    """The shortest lease that outlasts enough exchanges to be of use."""
+    """The shortest lease that these settings allow: it must outlast several exchanges, as `lease_min_s` computes."""
     exchange_timeout: float
     stop_timeout: float
     sigterm: bool
@@ -93,7 +93,7 @@ class AgentSettings:
 
 
 def checked_pace(sync_interval: float, min_sync_interval: float | None) -> float:
-    """Returns the shortest time between two exchanges, in seconds; by default a tenth of the interval.
+    """Returns `min_sync_interval`, the least seconds between two exchanges; if None, a tenth of `sync_interval`.
 
     Raises InvalidSetting.
     """
@@ -145,7 +145,10 @@ def check_seconds(name: str, value: object, least: float, most: float) -> None:
 
 
 def checked_share(region_share: object) -> int:
-    """Returns the part of every limit that a region has by itself, in millionths. Raises InvalidSetting."""
+    """Returns `region_share`, the fraction of every limit that belongs to one region, in millionths.
+
+    Raises InvalidSetting.
+    """
     if isinstance(region_share, bool) or not isinstance(region_share, int | float):
         raise InvalidSetting("region_share", region_share, "must be a number above 0 and up to 1")
     ppm = round(region_share * MILLION) if 0 <= region_share <= 1 else 0

@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LimitStats:
-    """Counts of the decisions about one quota of a limit on this node. They count decisions, not cost, unless noted."""
+    """Counts of this node's decisions about one quota of a limit.
+
+    A count is of decisions, not of cost, unless noted.
+    """
 
     admitted: int
     refused: int
-    """Refused requests; those that were admitted after all, because the limit was in shadow, are not counted."""
+    """Requests that the quota has refused. Requests that were admitted because the limit was in shadow are not
+    counted."""
     overflowed: int
-    """Decisions about keys beyond `max_keys`. All such keys share one count, and a `strict` limit refuses them."""
+    """Decisions about keys beyond `max_keys`. All keys beyond it share one count, and a `strict` limit refuses them."""
     keys: int
     would_refuse: int = 0
     """Requests that were admitted only because the limit was in shadow. For a limit with several quotas, the statistics
@@ -35,30 +39,30 @@ class LimitStats:
     """Requests that were admitted without a decision, because the limit was off. For a limit with several quotas, the
     statistics of the first one count them."""
     near: int = 0
-    """How often an exchange found that all nodes together had used 80 % of the quota of a key; each crossing counts
-    once."""
+    """How often a key's use by all nodes has risen to 80 % of the quota, as the hub's answers report it."""
     overadmitted: int = 0
     """Cost that all nodes together have admitted beyond the capacity, as far as the hub has reported it to this
     node."""
     switch: str = ON
     """The switch in force: "on", "shadow" or "off"."""
     reentered: int = 0
-    """Calls made on the same thread in the middle of a decision about this quota; they were refused, or put off."""
+    """Calls, for example in a signal handler, that interrupted their own thread in a decision about this quota; they
+    were refused, or put off."""
     evicted: int = 0
-    """Keys that were evicted before they were idle, to make room for new ones."""
+    """Keys that were evicted to make room for new keys, although they had not become idle."""
     smaller: int = 0
-    """Answers about a key for which another node declares a smaller quota under the same name."""
+    """Answers of the hub about a key for which another node declares a smaller quota under the same name."""
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
     asks: AskStats = field(default_factory=AskStats)
-    """How requests that asked the hub in doubt have ended, see `RateLimiter.ask`. For a limit with several quotas, the
-    statistics of the first one count them."""
+    """The results of requests that asked the hub because this node was in doubt, see `RateLimiter.ask`. For a limit
+    with several quotas, the statistics of the first one count them."""
     in_use: int | None = None
     """How many slots of a limit on work in progress are in use on this node; None for a limit on a rate."""
     past_lease: int = 0
-    """How many of the slots in use are on a lease that has ended: other nodes may use the same slots."""
+    """How many of the slots in use have a lease that has ended, so that other nodes may use the same slots."""
     dropped_slots: int = 0
-    """How many slots were released by the garbage collector, because the program did not: each is a missing `with`."""
+    """How many slots the garbage collector released because the program did not; each is a missing `with`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +77,19 @@ class AgentStats:
     exchanges: tuple[SyncerStats, ...]
     """The exchanges with each shard of the hub; empty when there is no hub."""
     bugs: int
-    """Unforeseen failures that the exchange loop has survived."""
+    """How often a step of the exchange loop has raised an unforeseen error; the loop went on each time."""
     bugs_in_a_row: int = 0
-    """How many of these failures there were since an exchange was last answered."""
+    """How many of the unforeseen errors counted by `bugs` have occurred since the hub last answered an exchange."""
     last_bug: str = ""
-    """The class of the last failure."""
+    """The name of the class of the last error that `bugs` counts; "" if there was none."""
     restarts: int = 0
-    """How often the exchange loop failed as a whole, and was started again."""
+    """How often the exchange loop has ended by an error, and was started again."""
     restorations: int = 0
     """How often the node took a new name because the process may be a copy, restored from an image."""
     overdue: float = 0.0
-    """For how many seconds the exchange loop has been late to do its work: something blocks it."""
+    """For how many seconds the exchange loop has been late to look for due work, because a call blocks its thread."""
     durations: Durations = field(default_factory=Durations)
-    """How long the answered exchanges took."""
+    """A histogram of how long the exchanges took that the hub has answered."""
     orders: FleetSettingsStats | None = None
     """The state of published settings; None without a `settings_secret` and a hub."""
 
@@ -93,7 +97,7 @@ class AgentStats:
 def stats_of_limits(
     tables: Mapping[str, Table], boards: Iterable[Enforcement], watch: AnswerStats, by_ban: Mapping[str, int]
 ) -> dict[str, LimitStats]:
-    """Sums up the decisions about each quota. Returns them by the quota's name.
+    """Returns the statistics of each quota, by the quota's name.
 
     `tables` count the decisions. `boards` count requests that were admitted because a limit was off or in shadow, and
     requests that asked the hub. `watch` counts findings of exchanges, such as keys that have nearly used a quota.
@@ -163,7 +167,7 @@ class Health:
 
 
 def health_of(stats: AgentStats, *, keys_max: int) -> Health:
-    """Judges an agent's health by its statistics. `keys_max` is how many keys it has room for."""
+    """Returns an agent's health, judged by its statistics; `keys_max` is the agent's setting `max_keys`."""
     findings = [_health_of_shard(number, shard, running=stats.running) for number, shard in enumerate(stats.exchanges)]
     findings += _health_of_loop(stats)
     for number, shard in enumerate(stats.exchanges):
@@ -176,7 +180,7 @@ def health_of(stats: AgentStats, *, keys_max: int) -> Health:
 
 
 def _health_of_loop(stats: AgentStats) -> list[tuple[str, str]]:
-    """Returns the findings about an exchange loop that fails or is blocked, apart from the state of the hub."""
+    """Returns pairs of a state and its ground for an exchange loop that fails or is blocked; empty if it works."""
     allowances = any(shard.lease > 0 for shard in stats.exchanges)
     state = DEGRADED if allowances else PARTITIONED
     findings = []

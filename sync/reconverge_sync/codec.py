@@ -69,23 +69,23 @@ KINDS: Final = {
     SLIDING_LOG: DATED,
     CONCURRENCY: SLOTS,
 }
-"""The number of each algorithm's kind: algorithms of one kind are merged in the same way."""
+"""For each algorithm, the number of its kind; algorithms of one kind are merged in the same way."""
 CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
-"""For each algorithm, the text or number of it in the keys of cells. Paced limits are counted as buckets, but in other
-units, so they have cells of their own."""
+"""For each algorithm, its part of the names of cells. Paced limits are merged like buckets, but counted in other units,
+so they have cells of their own."""
 ANSWER_BYTES_MAX: Final = 1 << 20
-"""The most bytes of an answer; one to 256 cells takes 18 kB or 33 kB."""
+"""The most bytes of an answer that is decoded; an answer to 256 cells takes 18 kB or 33 kB."""
 ANSWER_HEADER: Final = Struct("<HBBIq")
 AMOUNTS: Final = {4: False, 8: True}
-"""Whether rows are wide, for each number of bytes of an amount."""
+"""For each size of an amount in bytes, whether the rows are wide."""
 PROBLEM_LENGTH_MAX: Final = 200
 _FIRST_FIELDS: Final = LimitReport._fields.index("interval_us") - LimitReport._fields.index("window_us")
-"""The number of a limit's fields, after its name and algorithm, that are always sent. Later ones (intervals, regions)
-are left out while they are 0, as hubs of an older version do not know them."""
+"""How many of a limit's fields, after its name and algorithm, are always sent. Later fields (intervals, regions) are
+left out while they are 0, because hubs of an older version do not know them."""
 
 
 def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[bytes, bytes]:
-    """Returns a batch as two strings: the fields that its cells share, and the cells' rows. Keys are sent separately.
+    """Returns a batch as two strings: the fields that all cells share, and the rows of the cells without their keys.
 
     If the hub's data begin with this batch, `candidate` becomes the name of their generation; `certainly_new` says that
     no node can hold allowances from before. Raises HubUnavailable if a number of a cell is too large to be sent.
@@ -109,7 +109,7 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
 
 
 def encode_rows(batch: Batch) -> bytes:
-    """Returns the cells of a batch, without their keys. Raises HubUnavailable if a number is too large to be sent."""
+    """Returns the rows of a batch's cells, without keys. Raises HubUnavailable if a number is too large to be sent."""
     cells = rows_of(batch.cells)
     if cells is not None:
         return cells.rows()
@@ -126,7 +126,7 @@ def encode_rows(batch: Batch) -> bytes:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """Returns an answer in bytes for `decode_answer`. Raises struct.error if a number is too large to be sent."""
+    """Returns an answer as bytes, for `decode_answer`. Raises struct.error if a number is too large to send."""
     for amount_bytes, wide in AMOUNTS.items():
         row = ANSWER_ROWS[wide]
         try:
@@ -141,7 +141,7 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def decode_answer(payload: object) -> Answer:
-    """Returns the answer in the hub's reply. Raises HubUnavailable if the reply is no valid answer."""
+    """Returns the answer in `payload`, the reply of a hub. Raises HubUnavailable if the reply is no valid answer."""
     try:
         if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
             raise ValueError(f"the payload must have at most {ANSWER_BYTES_MAX} bytes, but {_kind_of(payload)}")
@@ -163,7 +163,7 @@ def decode_answer(payload: object) -> Answer:
 
 
 def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
-    """Reads accounts as the hub stores them, and returns their sums, by limit. Raises HubUnavailable if invalid."""
+    """Returns the sums of all accounts, by limit, from the accounts that a hub stores. Raises HubUnavailable."""
     sums: dict[str, Totals] = {}
     try:
         for payload in accounts.values():
@@ -202,7 +202,7 @@ def _unpack(payload: object) -> Any:
 
 
 def _kind_of(payload: object) -> str:
-    """Returns the type and the length of a payload, for an error message."""
+    """Returns the type and the length of `payload`, in words for an error message."""
     return f"it has {len(payload)} bytes" if isinstance(payload, bytes) else f"it is of type {type(payload).__name__}"
 
 

@@ -36,7 +36,7 @@ from reconverge_sync.merge.usage import UsageShard
 
 
 class MemoryHub:
-    """A hub in memory, made of the merge rule alone. Its methods fail only for too many questions at a time.
+    """A hub in this process's memory, by the merge rule alone. Its methods fail only if a call has too many questions.
 
     `clock` is the hub's own clock; `new_name` makes names for generations of its data; each shard keeps up to
     `max_cells` keys.
@@ -62,9 +62,9 @@ class MemoryHub:
         self._orders = Orders()
         self._board = Board()
         self._mark = ("", 0)
-        """The mark of hashed keys, and the end of its time."""
+        """The mark of the secret with which keys are hashed, and the end of its time in nanoseconds of the clock."""
         self._index: tuple[bytes, int] | None = None
-        """The index of the contracts, and the end of its time."""
+        """The index of the contracts, and the end of its time in nanoseconds of the clock."""
         self._listeners: dict[MemoryHints, None] = {}
         """The listeners for changes of the index."""
         self._pages: dict[str, tuple[bytes, int]] = {}
@@ -78,7 +78,7 @@ class MemoryHub:
         return self.merge(batch)
 
     def merge(self, batch: Batch) -> Answer:
-        """Merges a batch and returns the answer as `exchange` does, without `await`."""
+        """Does what `exchange` does, without `await`: merges a batch and returns the answer."""
         with self._lock:
             hub_us = self._clock.wall_ns() // MICROSECOND_NS
             return self._shards[batch.shard].merge(batch, hub_us=hub_us, candidate=self._new_name())
@@ -87,7 +87,7 @@ class MemoryHub:
         return self.sums()
 
     def sums(self) -> dict[str, Totals]:
-        """Returns the sums as `totals` does, without `await`."""
+        """Does what `totals` does, without `await`: returns the charges and refunds of all nodes, by limit."""
         sums: dict[str, Totals] = {}
         with self._lock:
             for shard in self._shards:
@@ -140,7 +140,7 @@ class MemoryHub:
         return self.tell_wishes(shard)
 
     def tell_wishes(self, shard: int) -> Wishes:
-        """Returns the wishes of a shard as `wishes` does, without `await`."""
+        """Does what `wishes` does, without `await`: returns the cells of a shard that need a loan."""
         with self._lock:
             return self._shards[shard].wishes(self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -148,7 +148,7 @@ class MemoryHub:
         return self.take_loans(shard, lender, sequence, loans)
 
     def take_loans(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Stores loans as `lend` does, without `await`."""
+        """Does what `lend` does, without `await`: replaces a lender's loans, and returns the result."""
         with self._lock:
             return self._shards[shard].lend(lender, sequence, loans, self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -160,7 +160,7 @@ class MemoryHub:
         return self.tell_keys(shard, questions)
 
     def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """Returns the readings of keys as `read_keys` does, without `await`."""
+        """Does what `read_keys` does, without `await`: returns the use of the keys in `questions`."""
         with self._lock:
             return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -211,7 +211,7 @@ class MemoryHub:
             return self._board.snapshots(self._clock.wall_ns() // MICROSECOND_NS)
 
     async def close(self) -> None:
-        """Does nothing, as there is no connection."""
+        """Does nothing, because a hub in memory has no connection."""
 
     def lose_data(self) -> None:
         """Drops all data, like a server that restarts empty."""
@@ -230,7 +230,7 @@ class MemoryHub:
 
 
 class MemoryHints:
-    """Wakes one event loop when the index changes; any thread may change it. Implements `IndexHints`."""
+    """A listener in one event loop for changes of the index, which any thread may make. Implements `IndexHints`."""
 
     def __init__(self, listeners: dict[MemoryHints, None]) -> None:
         self._listeners = listeners
@@ -247,7 +247,7 @@ class MemoryHints:
         self._changed.clear()
 
     def tell(self) -> None:
-        """Wakes the loop that listens, because the index has changed."""
+        """Wakes the event loop of this listener, because the index has changed."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed without `close`
                 self._loop.call_soon_threadsafe(self._changed.set)
@@ -326,7 +326,7 @@ class MemoryUsage:
             self._shards[shard].retract(account, rows)
 
     def erase(self, shard: int, identity: str) -> int:
-        """Erases an identity. Returns the number of its rows and events; sketches do not count as rows."""
+        """Erases the usage of an identity in a shard; returns how many rows and events it had, without sketches."""
         with self._lock:
             self._addresses[shard].erase(identity)
             return self._shards[shard].erase(identity)

@@ -209,7 +209,7 @@ def test_contracts_of_another_secret_are_replaced_by_force_alone(
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("memory://", "is no hub that nodes share, so no contracts can be kept there; name one"),
+        ("memory://", "is no hub that nodes share, so no contracts can be kept there; give the URL of the nodes' hub"),
         ("mqtt://127.0.0.1:{port}", "refused"),
         ("redis://127.0.0.1:{port}/0", "refused"),
     ],

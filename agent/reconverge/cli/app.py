@@ -55,10 +55,10 @@ class Deferred(NamedTuple):
 
 
 def _unwrapped(command: Any) -> Any:
-    """Puts each paragraph of the help of a command and of its subcommands on one line. Returns the command.
+    """Joins the lines of each paragraph in the help of a command and its subcommands. Returns the command.
 
-    A terminal then wraps the paragraphs; the lines of a docstring, which are longer than many terminals, would be
-    broken twice.
+    The terminal's width alone then decides where lines break: the lines of a docstring are longer than many terminals,
+    and would be broken twice.
     """
     if command.help:
         command.help = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.help).split("\n\n"))
@@ -97,7 +97,7 @@ class LazyGroup(TyperGroup):
         return list(self.deferred)
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Runs a command; an error about the value of an option names the value, as well as the values allowed."""
+        """Runs a command. If an option has a wrong value, the error names the value, and the values it may have."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -107,7 +107,7 @@ class LazyGroup(TyperGroup):
             raise
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # noqa: ARG002  # Click's signature
-        """Returns a stand-in with the name and summary of a command, for listings; None if no command has that name."""
+        """Returns a stand-in with the command's name and summary, for listings; None if no command has that name."""
         deferred = self.deferred.get(cmd_name)
         return None if deferred is None else TyperCommand(cmd_name, help=deferred.summary)
 

@@ -60,7 +60,9 @@ def console(
     interrupted.
     """
     if scheme_of(hub) == MEMORY:
-        raise InvalidSetting("hub", redacted(hub), "is no hub that nodes share, so no fleet can be shown; name one")
+        raise InvalidSetting(
+            "hub", redacted(hub), "is no hub that nodes share, so no fleet can be shown; give the URL of the nodes' hub"
+        )
     make_console = _console_maker()
     tokens, once = tokens_as_said(os.environ.get(TOKENS, ""))
     agent = Agent(hub, namespace=namespace, exchange_timeout=TIMEOUT_S, switch="on", sigterm=False)
@@ -89,7 +91,7 @@ def console(
 
 
 def _console_maker() -> Callable[..., Any]:
-    """Imports the function that makes a console. Raises MissingExtra, before anything has begun."""
+    """Imports and returns the function that makes a console. Raises MissingExtra if a package for it is missing."""
     try:
         import_module("uvicorn")
         from reconverge.integrations.console import console as make_console  # noqa: PLC0415  # it may not be installed
@@ -133,9 +135,9 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
 
 
 def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
-    """Returns the lines of `said`, which name one token each, and "".
+    """Returns the tokens named in `said`, one a line, and an empty text.
 
-    If `said` has no lines, returns one line that names a new token, and that token.
+    If `said` has no lines, makes a token: returns one line that names it, and the token itself.
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:

@@ -120,7 +120,11 @@ def _shown(data: HubData) -> str:
 def _open(url: str, namespace: str) -> Hub:
     """Returns the hub of that URL, opened. Raises InvalidSetting for `memory://`, which exists in one process only."""
     if scheme_of(url) == MEMORY:
-        raise InvalidSetting("hub", redacted(url), "is no hub that nodes share, so it has no data to adopt; name one")
+        raise InvalidSetting(
+            "hub",
+            redacted(url),
+            "is no hub that nodes share, so it has no data to adopt; give the URL of the nodes' hub",
+        )
     return open_hub(url, HubSettings(namespace, PATIENCE_S))
 
 

@@ -194,7 +194,7 @@ def _asking(fleet: Fleet, in_doubt: str, policies: Sequence[Policy]) -> Fleet:
 
 
 def _by_quota(experiment: Experiment) -> list[Experiment]:
-    """Returns the experiment once for each quota of the limit, to be judged by that quota."""
+    """Returns copies of the experiment, one for each quota of its limit, each of which is judged by its quota."""
     return [replace(experiment, judged=number) for number in range(len(experiment.fleet.quotas))]
 
 
@@ -318,7 +318,7 @@ _ASKED: Final = " asked: waited for the hub's answer, in % of all requests; wait
 
 
 def joined(*values: float) -> str:
-    """Returns several figures of the same kind as one cell of a table."""
+    """Returns figures of the same kind as the text of one cell of a table, divided by slashes."""
     return " / ".join(f"{value:.2f}" if value < ROUNDED_FROM else f"{value:.0f}" for value in values)
 
 
@@ -360,7 +360,7 @@ def _explanation(experiment: Experiment) -> str:
 
 
 def _chart(experiment: Experiment, policies: Sequence[Policy], runs: dict[str, RunFigures], seed: int) -> Chart:
-    """Charts the admissions of every policy in the first run, for the key with the most requests."""
+    """Returns a chart of the admissions of every policy in its first run, for the key with the most requests."""
     limit, arrivals = experiment.fleet.limit, experiment.arrivals(seed)
     key = next(iter(runs.values())).busiest
     several = f", key {key!r}" if len({arrival.key for arrival in arrivals}) > 1 else ""

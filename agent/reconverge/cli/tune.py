@@ -144,7 +144,7 @@ ASKED: Final = "asked"
 
 
 def _rows(options: Iterable[Option], *, asking: bool) -> list[list[str]]:
-    """Returns the heads of the table and a row for each option; with `asking` also how many requests asked the hub."""
+    """Returns the table's head and a row for each option; with `asking`, with a column on requests that ask the hub."""
     head: list[str] = [*_HEADINGS, ASKED][: len(_HEADINGS) + asking]
     return [head, *(_row(option)[: len(head)] for option in options)]
 
@@ -221,7 +221,7 @@ def _advice(
 
 
 def _load(option: Option) -> str:
-    """Returns a sentence about the load on the hub, and whether a single hub can bear it."""
+    """Returns sentences on a Redis' traffic and memory under an option, and whether one Redis can bear the load."""
     both = option.hub_in_bytes_per_s + option.hub_out_bytes_per_s
     text = (
         f"The Redis then receives and sends {_bytes(both)}/s, and needs {_bytes(option.hub_memory_bytes)} for the keys."

@@ -1,4 +1,4 @@
-"""The decision of a whole contract on a request, and its parts: a customer's limits, and keys made of request facts."""
+"""The decision on a request by all limits of its customer's contract, and the keys under which these limits count."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ContractDecision:
     None if the request is allowed, or the customer has no contract.
     """
     pending: bool = False
-    """Whether the decision is provisional, as the customer's page of the contracts is still being fetched."""
+    """Whether the decision is provisional: the page of the contracts that has this customer is still being fetched."""
 
     @property
     def known(self) -> bool:
@@ -89,7 +89,7 @@ class ContractDecision:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One limit that decides a request: its limiter, the request's key, and the key's switch (on, shadow or off)."""
+    """One limit that decides a request: its limiter, the key that it counts, and its switch (on, shadow or off)."""
 
     term: Term
     limiter: Limiter
@@ -109,7 +109,8 @@ class Asked:
     def price(self, cost: int, kind: str | None) -> tuple[int, str | None]:
         """Returns the cost and the kind of request to charge to this limit; no kind if the limit has no costs by kind.
 
-        A cost above the largest that a former limit can admit is reduced to that, unless the limit has costs by kind.
+        If this limit is of a former contract and has no costs by kind, a cost above the largest that it can admit is
+        reduced to the largest.
         """
         if self.limiter.control.has_costs:
             return cost, kind
@@ -129,7 +130,7 @@ class Standing:
     """Whether these terms are provisional, until the customer's page has come."""
 
     def kind(self, kind: str | None) -> str | None:
-        """Returns the kind of request to pass to the contract's only limiter; None if it has no costs by kind."""
+        """Returns `kind` for a call of the contract's only limiter; None if the limiter has no costs by kind."""
         return kind if self.plain is not None and self.plain.control.has_costs else None
 
 
@@ -160,9 +161,9 @@ def check_facts(term: Term, facts: Mapping[str, object]) -> None:
 
 
 def hub_name(term: Term) -> str:
-    """Returns the limit's name at the hub. A limit that counts by more than the customer has the facts' names in it.
+    """Returns the limit's name at the hub; if it counts by more than the customer, the facts' names are in the name.
 
-    A name that would be too long has a hash in place of the facts' names.
+    If the name would be too long, a hash stands in place of the facts' names.
     """
     if term.by == (CUSTOMER,):
         return term.name
@@ -173,7 +174,7 @@ def hub_name(term: Term) -> str:
 
 
 def cells_name(term: Term) -> tuple[object, ...]:
-    """Returns a tuple that is equal for limits that share their cells, and so their keys."""
+    """Returns a tuple that is equal for two limits exactly if they count in the same cells, under the same keys."""
     return hub_name(term), *(getattr(term.limit, name) for name in COUNTED_BY)
 
 
@@ -199,12 +200,12 @@ def unwritten(text: str) -> str:
 
 
 def label_of(term: Term) -> str:
-    """Returns the limit's name in a decision; the name of a former contract's limit has "(former" and its quota."""
+    """Returns the limit's name in a `ContractDecision`; a former contract's limit has "(former" and its quota there."""
     return f"{term.name} (former {tier_name(term.limit)} by {', '.join(term.by)})" if term.former else term.name
 
 
 def tier_name(limit: Limit) -> str:
-    """Returns a name made of a limit's settings: its limit string, and a hash of settings that a string lacks."""
+    """Returns a name made of a limit's settings: its limit string, and a hash of settings that the string lacks."""
     said = said_of_limit(limit)
     if isinstance(said, str):
         return said.replace(" ", "_")

@@ -47,7 +47,7 @@ INTERVAL_NS: Final = SECOND_NS
 
 
 class CustomerRequest(NamedTuple):
-    """One recorded request. `Shape` has the names of the facts and limits to which the entries of the tuples belong."""
+    """One recorded request. Item i of `facts`, `costs` or `settles` is for the name at i in that field of `Shape`."""
 
     moment_ns: int
     """Nanoseconds since 1970; never earlier than the moment of the previous request."""
@@ -61,7 +61,7 @@ class CustomerRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of a recording, beside the moment and the customer of each request."""
+    """The columns of a recording that name facts or limits, the duration of requests, and the end of the recording."""
 
     facts: tuple[str, ...] = ()
     """The names of the facts, in the order of `CustomerRequest.facts`."""
@@ -90,21 +90,21 @@ class _RecordedTime:
 
 @dataclass(frozen=True, slots=True)
 class _CentralAsk:
-    """One limit of a customer's contract, and the places in a request where its facts and its cost are found."""
+    """One limit of a customer's contract, and the indexes of its facts and its costs in a `CustomerRequest`."""
 
     term: Term
     table: Table
     facts: tuple[int, ...] | None
-    """The places of the facts by which the limit counts; -1 is the customer. None if it counts by customer alone."""
+    """The indexes of the facts by which the limit counts; -1 is the customer. None if it counts by customer alone."""
     cost: int
-    """The place of the cost in `CustomerRequest.costs`; -1 if a request costs 1."""
+    """The index of the cost in `CustomerRequest.costs`; -1 if a request costs 1."""
     settle: int
-    """The place of the later cost in `CustomerRequest.settles`; -1 if none is added later."""
+    """The index of the later cost in `CustomerRequest.settles`; -1 if none is added later."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Contract:
-    """The limits of one customer, in force until `until_ns`."""
+    """The limits that decide one customer's requests until `until_ns`, when its plan ends and another may begin."""
 
     refused: bool
     until_ns: float
@@ -133,7 +133,7 @@ class _Settlement:
 
 
 class CentralLimiter:
-    """Decides the requests of a recording, one after the other, by the contracts in force at each one's moment."""
+    """Decides the requests of a recording, one after the other, by the contracts in force when each was made."""
 
     def __init__(self, document: Document, shape: Shape) -> None:
         self._document = document
@@ -183,14 +183,14 @@ class CentralLimiter:
         return ()
 
     def _declare(self) -> None:
-        """Declares the limits of all plans as the recording begins: from that moment on paced limits store permits."""
+        """Declares the limits of all plans when the recording begins, as a paced limit stores permits from then on."""
         for plan in self._document.plans.values():
             for name, each in plan.limits.items():
                 if not each.limit.slots:
                     self._table((name, each.limit), name, each.limit)
 
     def _be_at(self, moment_ns: int) -> None:
-        """Sets the clock to a moment, and charges the costs that were due at the ends of requests before that."""
+        """Sets the clock to `moment_ns`, and charges the later costs of all requests that have ended by then."""
         settlements = self._settlements
         while settlements and settlements[0].due_ns <= moment_ns:
             over = settlements.popleft()
@@ -250,7 +250,7 @@ class CentralLimiter:
         return tuple(-1 if fact == CUSTOMER else self._shape.facts.index(fact) for fact in term.by)
 
     def _table_of(self, term: Term, customer: str | None) -> Table:
-        """Returns the kernel's table that counts a limit: for `customer` alone, or for all with the same quota if None.
+        """Returns the kernel's table that counts a limit: for `customer` alone; if None, for all with the same quota.
 
         A table for one customer is changed to the limit's present quota if possible, and otherwise replaced.
         """
@@ -265,7 +265,7 @@ class CentralLimiter:
         return table
 
     def _table(self, place: tuple[object, ...], name: str, limit: Limit) -> Table:
-        """Returns the table that is stored under `place`; declares the limit to make the table if there is none yet."""
+        """Returns the table that is stored under `place`; if there is none, declares `limit` as `name` to make one."""
         table = self._tables.get(place)
         if table is None:
             table = self._tables[place] = self._kernel.table(f"{name}#{len(self._tables)}", limit, STRICT)
@@ -286,7 +286,7 @@ class CentralLimiter:
 
 
 def _place(names: Sequence[str], limit: str) -> int:
-    """Returns the index of a limit in `names`, else that of EVERY_LIMIT, else -1."""
+    """Returns the index of the limit's name in `names`; if it is not there, that of EVERY_LIMIT; -1 without either."""
     wanted = limit if limit in names else EVERY_LIMIT
     return names.index(wanted) if wanted in names else -1
 
@@ -305,7 +305,7 @@ def _switched(claims: Sequence[_CentralClaim], moment_ns: int) -> tuple[list[_Ce
 
 
 def _refusing(claims: Sequence[_CentralClaim]) -> tuple[str, ...]:
-    """Charges all limits at once, or none if any refuses. Returns the names of the limits that refuse."""
+    """Charges all claims at once, or none if a limit refuses its claim. Returns the names of the limits that refuse."""
     if not claims:
         return ()
     try:
@@ -325,7 +325,7 @@ def _refusing(claims: Sequence[_CentralClaim]) -> tuple[str, ...]:
 
 
 def _has_room(claim: Claimed, refusing: Claimed) -> bool:
-    """Returns whether the limit of `claim` has room for a request that `refusing` refuses. Charges nothing.
+    """Returns whether the limit of `claim` would admit a request that was refused for `refusing`. Charges nothing.
 
     `claim` and `refusing` may be the same. The compiled kernel is asked first, as it detects a refusal in a fraction of
     the time that the full test takes.
@@ -336,7 +336,7 @@ def _has_room(claim: Claimed, refusing: Claimed) -> bool:
 
 
 def _would_admit(table: Table, key: str, cost: int) -> bool:
-    """Returns whether a table would admit a cost now. Faster than `Table.test`, which also makes a whole `Decision`."""
+    """Returns whether a table would admit `cost` for `key` now; `Table.test` is slower, as it makes a `Decision`."""
     try:
         return table.lock.run(_foreseen, table, key, cost * table.unit, table.now_ns())
     except CostExceedsQuota:

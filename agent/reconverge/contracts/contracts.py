@@ -158,7 +158,7 @@ class Contracts:
         """Puts another document in force from the next decision on. Customers keep their use.
 
         A limit that the new document counts in another way, such as over another window, begins without use, unless the
-        document also lists the former limit. Documents from a `Book` do list it.
+        document also lists the former limit. A document from a `Book` lists it.
 
         Raises InvalidContracts, and changes nothing, if the document cannot be in force on this node.
         """
@@ -319,7 +319,7 @@ class Contracts:
     async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
         """Explains as `explain` does, but from the use of all nodes, which is at most a sync interval old.
 
-        If the hub cannot be asked, the explanation is from this node's memory, and says so. Raises MissingFact.
+        If the hub cannot be asked, explains from this node's memory, with the reason in `problem`. Raises MissingFact.
         """
         if not await self.meet(customer):
             return self.explain(customer, **facts)
@@ -344,9 +344,9 @@ class Contracts:
     def asked(
         self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
     ) -> list[Asked]:
-        """Returns the limits that a request with these facts is decided by, except those that are off.
+        """Returns the limits, except those that are off, that decide a request with `facts`, each with its key.
 
-        Raises MissingFact. With `lenient`, limits that count by a fact that is not named are left out.
+        Raises MissingFact if a limit counts by a fact that `facts` lacks; with `lenient`, leaves that limit out.
         """
         return [each for each in self._places(customer, standing, facts, lenient=lenient) if each.switch != "off"]
 
@@ -355,7 +355,7 @@ class Contracts:
     def _places(
         self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
     ) -> list[Asked]:
-        """Returns the limits as `asked` does, but includes those that are off."""
+        """Returns the same limits as `asked`, and also the limits that are off."""
         places = []
         for term, limiter in standing.parts:
             missing = missing_fact(term, facts)
@@ -420,7 +420,7 @@ class Contracts:
         return Jointly(members)
 
     def _plainly(self, customer: str, standing: Standing, decision: Decision) -> ContractDecision:
-        """Returns the decision of a contract that has one limit, made from the decision of that limit."""
+        """Returns the decision of a contract whose only limit has made `decision`."""
         return self._answer(customer, standing, {standing.parts[0][0].name: decision})
 
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
@@ -516,7 +516,7 @@ class Contracts:
         self._standings = {}
 
     def _keep_pending(self) -> None:
-        """Drops the entries of `_formerly` but provisional ones, which are needed when the customer's page comes."""
+        """Drops all entries of `_formerly` except provisional ones, which are needed when the customer's page comes."""
         formerly = self._formerly
         kept: dict[str, Standing] = {}
         for standings in reversed(formerly):
@@ -547,7 +547,7 @@ class Contracts:
         return tuple((term, self._limiter(term)) for term in terms)
 
     def _limiter(self, term: Term) -> Limiter:
-        """Declares a limit's limiter, within this node's cap. Raises InvalidContracts if the agent rejects it."""
+        """Declares the limiter of a limit, within this node's cap. Raises InvalidContracts if the agent rejects it."""
         limit = term.limit
         cap = None if term.former else self._caps.get(term.name)  # a former limit only tightens
         if cap is not None:
@@ -565,8 +565,8 @@ class Contracts:
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
         """Moves the use of customers from provisional limits to their own limits, after their page has come.
 
-        `hold` stores the page, and returns the customers that were decided without it. Their use moves as when a plan
-        changes.
+        `hold` stores the page, and returns the customers that were decided without it. Their use moves as it does when
+        a customer changes plans.
         """
         with self._changing:
             identities = hold()
@@ -589,7 +589,7 @@ class Contracts:
         return list(dict.fromkeys([*self._names_of_standings(), *self._met()]))
 
     def _take_over(self, changed: Collection[str]) -> None:
-        """Moves the keys of these customers to the tables of their present quotas."""
+        """Moves the keys of the customers `changed` from tables of former quotas to those of their present quotas."""
         for identity in changed:
             for term, limiter in self._stand(identity).parts:
                 if term.by == (CUSTOMER,):
@@ -622,7 +622,7 @@ class Contracts:
         return [(term, limiter) for term, limiter in found.values() if term.by != (CUSTOMER,)]
 
     def _met(self) -> list[str]:
-        """Returns the names of the customers that this node has cells of."""
+        """Returns the names of the customers of whose use this node has counts."""
         met = dict[str, None]()
         for term, limiter in {cells_name(term): (term, limiter) for term, limiter in self._all_parts()}.values():
             for key in limiter.control.keys_beside() if CUSTOMER in term.by else ():
@@ -657,14 +657,14 @@ def _joined(asked: Sequence[Asked]) -> list[Asked]:
 def _closed_to(
     joined: Sequence[Asked], cost: int, kind: str | None
 ) -> list[tuple[Decision, Reservation | None]] | None:
-    """Returns the decisions of limits of which one has a quota of 0, so that none is charged; None if none has."""
+    """Returns the decisions of all limits in `joined` if one has a quota of 0, and charges none; None if none has."""
     if not any(is_closed(each.limiter) for each in joined):
         return None
     return [(_decision_of(each, each.limiter.test, cost, kind), None) for each in joined]
 
 
 def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
-    """Returns the limits unchanged. Raises NeedsSlot, before any charge, if a limit counts requests in progress."""
+    """Returns `asked` unchanged. Raises NeedsSlot, before any charge, if one limit counts requests in progress."""
     for each in asked:
         if isinstance(each.limiter, SlotLimiter):
             raise NeedsSlot(each.label, method, IN_A_GUARD)

@@ -186,7 +186,8 @@ def _limit(table: written.LimitTable, *path: str) -> Limit:
 def _at_fault(text: str, given: Mapping[str, Any]) -> Iterable[str]:
     """Returns the path to the first invalid field of a limit.
 
-    The fields `given` are added one after the other to the limit string `text`, until one makes the limit invalid.
+    The fields `given` are added one after the other to the limit string `text`; the first that makes it invalid is at
+    fault.
     """
     said: dict[str, Any] = {}
     if not _makes_sense(text, said):
@@ -278,7 +279,7 @@ def _check_shared_counts(plans: Mapping[str, Plan]) -> None:
 
 
 def _following(plan: Plan, then: str | None, plans: Mapping[str, Plan]) -> list[Plan]:
-    """Returns the plans that follow a customer's plan; the customer's own limits must be valid under each of them."""
+    """Returns the plans that follow `plan`: first `then`, if given; the customer's limits must be valid under each."""
     following = [] if then is None else [plans[then]]
     while plan.then is not None:
         plan = plans[plan.then]

@@ -30,7 +30,7 @@ SENTENCE_LIMITS_MAX: Final = 3
 """The most limits that a sentence describes; it only counts the others. `Explanation.limits` has all of them."""
 IN_DOUBT: Final = "as far as this server knows"
 NOT_MET: Final = "the contract of this customer is not here yet, as its page is being fetched"
-"""The reason that is shown when a node explains a customer as an unknown one; see `on_demand/customers.py`."""
+"""The reason that an explanation gives if it treats a customer as unknown because the customer's page has not come."""
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
@@ -70,7 +70,7 @@ class LimitStanding:
 
     @property
     def refuses(self) -> bool:
-        """Whether this limit refuses the next request."""
+        """Whether this limit refuses the customer's next request of cost 1."""
         return not self.decision.allowed and not self.shadow and not self.off
 
     @property
@@ -80,7 +80,7 @@ class LimitStanding:
 
     @property
     def would_refuse(self) -> bool:
-        """Whether the next request would be refused, if the limit were not in shadow."""
+        """Whether this limit would refuse the customer's next request if the limit were on, and not in shadow."""
         return not self.off and (self.decision.would_refuse or (self.shadow and not self.decision.allowed))
 
 
@@ -153,24 +153,25 @@ class Explainer(Protocol):
     def explain(self, customer: str, **facts: str) -> Explanation:
         """Explains whether a customer may go on now. `facts` are the facts by which limits count, as in `user="ada"`.
 
-        Raises MissingFact if a limit counts by a fact that is not named, and InvalidKey for one that cannot be a key.
+        Raises MissingFact if a limit counts by a fact that `facts` lacks, and InvalidKey for a fact that cannot be in a
+        key.
         """
         ...
 
     def reset(self, customer: str, **facts: str) -> None:
         """Resets the use of a customer: on this node at once, on all other nodes with their next exchange.
 
-        Limits that count by facts that are not named stay as they are. Raises InvalidKey as `explain` does.
+        A limit that counts by a fact that `facts` lacks keeps its use. Raises InvalidKey as `explain` does.
         """
         ...
 
 
 @runtime_checkable
 class FleetExplainer(Explainer, Protocol):
-    """An `Explainer` that can ask the hub what all nodes have charged.
+    """An `Explainer` that can ask the hub for the use of all nodes.
 
     Promises: as `Explainer`, except that it waits; all nodes give the same answer, as of the moment that the hub is
-    asked; if the hub cannot be asked, the answer is by this node's memory, and says so.
+    asked; if the hub cannot be asked, the answer is from this node's memory, and `problem` has the reason.
     """
 
     async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
@@ -183,7 +184,8 @@ def explained(
 ) -> Explanation:
     """Makes the explanation for a customer from the state of each limit of its contract; charges nothing.
 
-    `fleetwide`, `problem`: see `Explanation`. With a problem the sentence says that one server's view was used.
+    `fleetwide` and `problem` are fields of `Explanation`. If `problem` is not empty, the sentence mentions that only
+    one server was asked.
     """
     limits = tuple(map(_explained_limit, standings))
     refusing = sorted((each for each in limits if not each.allowed), key=lambda each: -each.wait_s)
@@ -251,7 +253,7 @@ def refill_s(limit: Limit) -> float:
 
 
 def printable(customer: str) -> str:
-    """Returns a customer's name for use in a sentence, with control characters and the like escaped."""
+    """Returns a customer's name for a sentence; a name with unprintable characters is quoted and escaped."""
     return customer if customer.isprintable() else shown(customer)
 
 
@@ -287,7 +289,7 @@ def _explained_limit(standing: LimitStanding) -> LimitExplained:
 
 
 def _clause(standing: LimitStanding, subject: str) -> str:
-    """Returns a clause: how much a customer may use of one limit, and how much it has used."""
+    """Returns a clause on one limit, as "acme may send 50 requests a second and has sent 50" if `subject` is acme."""
     term, used = standing.term, standing.usage.total
     limit = term.limit
     verb, done, unit = ("use", "used", "unit") if limit.costs else ("send", "sent", "request")
@@ -318,8 +320,8 @@ def _in_force(standing: LimitStanding) -> int:
 def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding], *, doubts: bool) -> str:
     """Returns the end of an explaining sentence: when the customer is admitted again.
 
-    `refusing` has the limits that refuse, `in_force` all that are not off. `doubts`: whether this part of the sentence
-    mentions uncertainty, if there is any.
+    `refusing` has the limits that refuse, `in_force` all that are not off. `doubts`: whether the ending mentions that a
+    limit's answer is uncertain.
     """
     if not refusing:
         if any(each.would_refuse for each in in_force):
@@ -340,7 +342,7 @@ def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding]
 
 
 def _wait_s(standing: LimitStanding) -> float:
-    """Returns the seconds until a refusing limit admits again; infinite for slots, as the end of work is unknown."""
+    """Returns the seconds until a refusing limit admits again; infinite for slots, as no one knows when work ends."""
     return inf if standing.term.limit.slots else standing.decision.retry_after
 
 

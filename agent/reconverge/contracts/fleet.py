@@ -66,7 +66,7 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
 
 
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
-    """Returns the use that the fleet will have under a new limit, from `usage`, the use under the limit before it.
+    """Returns the use to expect once all nodes have `limit`; `usage` is the use under the limit before it.
 
     If the limit before it has room and the new one has none, the wait is unknown, and a whole window is assumed.
     """
@@ -134,7 +134,7 @@ class HubExplainer:
         return explained(customer, terms.plan, standings, fleetwide=True)
 
     def _place(self, term: Term, customer: str, facts: dict[str, str]) -> tuple[Table, str]:
-        """Returns the table and the key under which a limit counts a customer.
+        """Returns the table and the key under which the limit of `term` counts a customer's request with `facts`.
 
         Raises MissingFact, InvalidKey and InvalidContracts.
         """

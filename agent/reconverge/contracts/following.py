@@ -87,7 +87,7 @@ def follow_hub(
 
 
 def _on_demand(contracts: Contracts, hold: str, meanwhile: Meanwhile, page_bytes: int | None) -> PagesOnDemand | None:
-    """Returns the object that fetches pages of customers on demand; None if all pages are held in memory."""
+    """Returns the object that fetches customers' pages on demand; None if the node has to hold all pages."""
     for name, word, words in (("hold", hold, HOLDS), ("meanwhile", meanwhile, MEANWHILES)):
         if word not in words:
             raise InvalidSetting(name, word, f"is none of {', '.join(words)}; write one of these")

@@ -94,11 +94,11 @@ NO_FIELDS: Final[dict[str, str]] = dict.fromkeys(
     ("block_after", "block_for"),
     "contracts ban no customer; ban by a limit of the program's own: agent.limit(..., block_after=..., block_for=...)",
 )
-"""Fields of other limits that have no place in contracts, with the remedy for each."""
+"""Settings that other limits may have and a limit of contracts may not, each with the remedy for an error message."""
 
 
 def wrong(problem: str) -> PydanticCustomError:
-    """Returns the pydantic error to raise for a value with that problem."""
+    """Returns an error for pydantic, with `problem` as its message; a validator raises it for an invalid value."""
     return PydanticCustomError("contracts", "{problem}", {"problem": problem})
 
 
@@ -175,17 +175,17 @@ def _moment(said: object) -> float:
 
 
 def _short_for(field: str, *kinds: type) -> Callable[[object], object]:
-    """Returns a function that expands a value of one of `kinds` to a table that has the value in `field`."""
+    """Returns a validator that makes the table `{field: value}` of a value of one of `kinds`, and keeps any other."""
     return lambda said: {field: said} if isinstance(said, kinds) else said
 
 
 def _text_or(said: object, table: Callable[[object], Any]) -> Any:
-    """Reads a customer's limit: text is returned unchanged, anything else is read as a table."""
+    """Reads a customer's limit: returns text unchanged, and passes any other value to `table`."""
     return said if isinstance(said, str) else table(said)
 
 
 def _text(pattern: str, **more: Any) -> Any:
-    """Returns the JSON Schema of a text with that pattern, for a value that code checks more closely."""
+    """Returns the annotation for the JSON Schema of a text with that pattern; the value is checked elsewhere."""
     return WithJsonSchema({"type": "string", "pattern": pattern, **more})
 
 
@@ -378,7 +378,7 @@ def mistake_in(error: ValidationError, table: type[Table], *path: str) -> Invali
 
 
 def problem_of(mistake: Mapping[str, Any]) -> str:
-    """Returns the message for a mistake that pydantic has found, in the words of this product."""
+    """Returns the message for a mistake that pydantic has found, worded like other errors of contracts documents."""
     said = _PROBLEMS.get(mistake["type"]) or str(mistake["msg"]).replace("Input should", "must", 1) + ", not {input}"
     advice = ""
     if mistake["type"] == "string_type" and "limits" in mistake["loc"]:

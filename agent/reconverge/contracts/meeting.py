@@ -89,7 +89,7 @@ def keep_what_held(document: Document, customers: OnDemandCustomers, identity: s
 
 
 def is_past(standing: Standing, document: Document, customer: str, now_s: float) -> bool:
-    """Returns whether a customer's cached limits are out of date: their time is over, or its page has come."""
+    """Whether the cached limits `standing` of a customer are out of date: their time is over, or its page has come."""
     customers = document.customers
     came = standing.pending and isinstance(customers, OnDemandCustomers) and customers.knows(customer)
     return came or now_s >= standing.until
@@ -104,13 +104,16 @@ def still_pending(standings: Mapping[str, Standing]) -> dict[str, Standing]:
 
 
 def named_in(document: Document) -> Iterable[tuple[str, Customer]]:
-    """Returns the customers in memory with their contracts, without marking any page as used."""
+    """Returns the customers in memory with their contracts, without marking any page of customers as used."""
     customers = document.customers
     return customers.items_quietly() if isinstance(customers, OnDemandCustomers) else customers.items()
 
 
 def customers_changed(before: Document, after: Document, met: Callable[[], list[str]]) -> list[str]:
-    """Returns the customers whose quotas may have changed. `met` returns the customers that this node has cells of."""
+    """Returns the customers whose quotas may differ between two documents.
+
+    `met` returns the customers of whose use this node has counts.
+    """
     was, now = before.customers, after.customers
     if before.plans != after.plans or before.unknown != after.unknown:
         return met()

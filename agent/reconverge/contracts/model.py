@@ -35,7 +35,7 @@ WORDS: Final[dict[str, Word]] = {"on": "on", "shadow": "shadow", "off": "off"}
 
 
 class InvalidContracts(ReconvergeError, ValueError):
-    """Raised when a contracts document is invalid. `path` leads to the field, as in `("plans", "free", "then")`."""
+    """Raised when a contracts document is invalid. `path` is the way to the field: `("plans", "free", "then")`."""
 
     def __init__(self, problem: str, *path: str) -> None:
         self.problem = problem
@@ -61,7 +61,7 @@ class Switching:
 
 @dataclass(frozen=True, slots=True)
 class PlanLimit:
-    """One limit of a plan."""
+    """One limit of a plan, with the facts by which it counts and its switch."""
 
     limit: Limit
     by: tuple[str, ...] = (CUSTOMER,)
@@ -113,7 +113,7 @@ class Customer:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """All contracts of a fleet."""
+    """All contracts of a fleet: the plans, and the customers that have a contract."""
 
     plans: Mapping[str, Plan]
     customers: Mapping[str, Customer] = field(default_factory=dict[str, Customer])
@@ -138,7 +138,7 @@ def is_plain(customer: Customer) -> bool:
 
 
 def same_cells(one: Limit, other: Limit) -> bool:
-    """Whether two limits of one name share their counts: they differ at most in how much they admit."""
+    """Whether two limits of one name share their counts: they differ only in how much they admit, or not at all."""
     return all(getattr(one, name) == getattr(other, name) for name in COUNTED_BY)
 
 
@@ -153,7 +153,7 @@ def counts_for_s(limit: Limit) -> float:
 def overridden(limit: Limit, override: str | Limit) -> Limit:
     """Returns the limit with a customer's own quota and burst from `override`.
 
-    A `Limit`, or a limit string over another window, replaces the whole limit.
+    If `override` is a `Limit`, or a limit string over another window, it replaces the whole limit.
     """
     if isinstance(override, Limit):
         return override
@@ -166,8 +166,8 @@ def overridden(limit: Limit, override: str | Limit) -> Limit:
 def says_how_much(quota: Quota, limit: Limit) -> bool:
     """Returns whether a limit string changes only how much the limit admits, and not how requests are counted.
 
-    This is so if both have the same window and warmup. For two limits on work in progress it is so if the string has
-    the same lease as the limit, or none.
+    It does if both have the same window and warmup. For two limits on work in progress, it does if the string has no
+    lease, or the limit's.
     """
     if quota.slots or limit.slots:
         lease_ns = limit.window_ns if quota.lease_s is None else _in_ns(quota.lease_s)

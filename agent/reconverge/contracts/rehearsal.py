@@ -28,11 +28,14 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Requests of one customer that a change of contracts newly refuses, or newly admits, by the same set of limits."""
+    """The requests of one customer for which a change of contracts turns the outcome, and which the same limits refuse.
+
+    The limits are the candidate's for requests that are newly refused, the present ones for requests newly admitted.
+    """
 
     customer: str
     limits: tuple[str, ...]
-    """The names of all limits that refuse these requests."""
+    """The names of all limits that refuse these requests, under the candidate contracts or under the present ones."""
     requests: int
     first_ns: int
     """The moment of the first of these requests; all moments here are in nanoseconds since 1970."""
@@ -46,7 +49,7 @@ class Effect:
 
 @dataclass(slots=True)
 class LimitEffect:
-    """The effect of a change on one limit. A request that several limits refuse counts for each of them."""
+    """How many requests one limit refuses before and after a change; a request that several refuse counts for each."""
 
     refuses_now: int = 0
     would_refuse: int = 0
@@ -56,7 +59,7 @@ class LimitEffect:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOutcome:
-    """The effect of a change on a whole recording. The effects on most requests come first."""
+    """The effect of a change on a whole recording. Effects are sorted by their number of requests, highest first."""
 
     requests: int
     customers: int
@@ -85,7 +88,7 @@ class Rehearsal:
         self._by_both = 0
 
     def see(self, request: CustomerRequest) -> None:
-        """Decides the next request and counts the result. Raises MissingFact, and UnknownKind for an unknown kind."""
+        """Decides the next request by both documents, and counts the result. Raises MissingFact and UnknownKind."""
         customer = request.customer
         self._asked[customer] = self._asked.get(customer, 0) + 1
         now = () if self._now is None else self._now.decide(request)
@@ -141,7 +144,7 @@ class Rehearsal:
 
 
 class _RehearsalTally:
-    """Counts requests, which come in the order of their moments, and keeps the busiest hour so far."""
+    """Counts the requests of one `Effect`, in the order of their moments, and finds the hour that has most of them."""
 
     __slots__ = ("_hour", "_in_hour", "busiest", "first_ns", "in_busiest", "last_ns", "requests")
 

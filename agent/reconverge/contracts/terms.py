@@ -57,7 +57,7 @@ class Terms:
 
 
 def terms_of(document: Document, identity: str, now_s: float) -> Terms:
-    """Returns the terms of a customer at a moment, in seconds since 1970."""
+    """Returns the plan and the limits in force for a customer at `now_s`, in seconds since 1970."""
     customer = document.customers.get(identity)
     if customer is None:
         if document.unknown == REFUSED:
@@ -72,7 +72,7 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
 
 
 def stages(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> list[tuple[str, float]]:
-    """Returns the plans of a customer so far, each with its end in seconds since 1970; the present one is the last."""
+    """Returns the plans of a customer so far, in order, each with its end in seconds since 1970, infinite if none."""
     name, since = customer.plan, customer.since
     end = inf if customer.until is None else customer.until
     passed: list[tuple[str, float]] = []
@@ -122,7 +122,7 @@ def _count_alike(one: Former, other: Former) -> bool:
 
 
 def _tightest(formers: Sequence[Former]) -> list[Former]:
-    """Returns the former limits; of several that share their counts, only the one that admits least."""
+    """Returns `formers` without those that share their counts with another one that admits less."""
     tightest: list[Former] = []
     for each in sorted(formers, key=lambda former: former.limit.capacity):
         if not any(_count_alike(each, other) for other in tightest):
@@ -131,7 +131,7 @@ def _tightest(formers: Sequence[Former]) -> list[Former]:
 
 
 def switch_at(term: Term, key: str, now_s: float) -> Word:
-    """Returns the switch of a limit for one key: if several are in force, the one that refuses least."""
+    """Returns the switch of a limit for one key: if several switches are in force, the one that refuses least."""
     words: list[Word] = [
         each.to
         for each in term.switches
@@ -163,7 +163,7 @@ def _terms(plan: Plan, plan_name: str, customer: Customer) -> tuple[Term, ...]:
 
 
 def cap_as_said(name: str, text: str) -> Limit:
-    """Returns a node's cap for the limit `name` from a limit string. Raises InvalidSetting."""
+    """Returns this node's cap for the limit `name`, from the limit string `text`. Raises InvalidSetting."""
     try:
         return Limit.parse(text)
     except InvalidLimit as error:

@@ -34,7 +34,7 @@ def table_of(document: Document) -> dict[str, Any]:
 
 
 def table_of_customer(customer: Customer) -> dict[str, Any]:
-    """Returns the entry of one customer as a table."""
+    """Returns the contract of one customer as a table of plain values, without fields that are not set."""
     said: dict[str, Any] = {"plan": customer.plan}
     if customer.limits:
         said["limits"] = {
@@ -57,9 +57,9 @@ def table_of_customer(customer: Customer) -> dict[str, Any]:
 
 
 def _whole(limit: Limit) -> dict[str, Any]:
-    """Returns a customer's limit as a table, which replaces the whole limit of the plan.
+    """Returns a customer's own limit as a table, which replaces the plan's limit as a whole.
 
-    A limit string over the same window would change only quota and burst.
+    As a limit string over the same window, it would change only quota and burst.
     """
     said = said_of_limit(limit)
     return {"limit": said} if isinstance(said, str) else said

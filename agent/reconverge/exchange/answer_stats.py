@@ -28,23 +28,25 @@ if TYPE_CHECKING:
     from reconverge.kernel import Cell, Kernel
 
 NEAR_SHARE: Final = 0.8
-"""A key is logged as near when all nodes together have used this fraction of its quota."""
+"""A key counts as near its limit when all nodes together have used this fraction of its quota."""
 KEYS_SEEN_MAX: Final = 10_000
-"""The most near keys that the node remembers; beyond that it forgets all, and logs them again when they come near."""
+"""The most keys near their limit that the node remembers; beyond that it forgets all of them, and counts each anew when
+it comes near its limit again."""
 SMALLER_GRACE_US: Final = 30_000_000
-"""How long, by the hub's clock, another node may declare a smaller quota before this node logs that."""
+"""How long another node may declare a smaller quota for a limit before this node logs a warning, in microseconds of the
+hub's clock."""
 KEYS_REPORTED_MAX: Final = 100
 DURATIONS_REPORTED_MAX: Final = 1000
-"""The most durations that are kept for the hook dispatcher's next look; newer ones replace older ones."""
+"""The most durations of exchanges that are kept until the hook dispatcher reads them; newer ones replace older ones."""
 
 
 @dataclass(slots=True)
 class _SeenAnswers:
-    """The record of a key that is near its limit."""
+    """A key near its limit: the window in which it came near, and by how much its use has exceeded the capacity."""
 
     epoch: int
     excess: int = 0
-    """The most that was used beyond the capacity, in parts of a request."""
+    """The largest use beyond the capacity so far, in the units of the table (`Table.unit` of them for a cost of 1)."""
 
 
 BEYOND_CAP: Final = "all further keys of a limit share one count, and strict limits refuse them"
@@ -66,15 +68,15 @@ class AnswerStats:
         """The limits for which a smaller quota of another node was logged already."""
         self.durations = Durations()
         self.near_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """The limit and key of each key that came near its limit, until the hook dispatcher takes them."""
+        """The limit and key of each key that has come near its limit, until the hook dispatcher reads them."""
         self.refused_keys: deque[tuple[str, str]] = deque(maxlen=KEYS_REPORTED_MAX)
-        """The limit and key of some refused requests, until the hook dispatcher takes them."""
+        """The limit and key of some refused requests, until the hook dispatcher reads them."""
         self.recent: deque[float] = deque(maxlen=DURATIONS_REPORTED_MAX)
-        """How many seconds each of the latest exchanges took, until the hook dispatcher takes them."""
+        """The durations of the latest exchanges in seconds, until the hook dispatcher reads them."""
         self.has_hooks = False
         """Whether a hook dispatcher reads `refused_keys`, `near_keys` and `recent`."""
         self._logged_full = LoggedOnce()
-        """Whether it was logged that the node has no room for more keys."""
+        """Keeps whether a warning was logged that the node has no room for another key."""
         self._seen: dict[tuple[str, str], _SeenAnswers] = {}
 
     def forget(self, keys: Container[tuple[str, str]]) -> None:
@@ -88,7 +90,7 @@ class AnswerStats:
                 queue.extend(kept)
 
     def look_at_room(self, kernel: Kernel) -> None:
-        """Warns, once, if the node has no room for a key, and none of the keys that it counts may be evicted."""
+        """Logs one warning if the node has no room for another key, as none of its keys may be evicted."""
         full = any(table.overflowed for table in list(kernel.tables.values()))
         if not full or not self._logged_full.is_new():
             return
@@ -129,7 +131,7 @@ class AnswerStats:
                 self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))
 
     def _see_smaller(self, cell: Cell, batch: Batch, hub_us: int) -> None:
-        """Counts a key for which another node declares a smaller capacity than this one; warns once if that goes on."""
+        """Counts a key for which another node declares a smaller capacity; if that lasts, logs one warning."""
         table = cell.table
         said = next((limit.capacity for limit in batch.limits if limit.name == table.name), 0)
         if cell.capacity >= said or table.region_ppm != MILLION:  # capacity changed meanwhile, or part is lent
@@ -151,7 +153,7 @@ class AnswerStats:
         )
 
     def _see(self, cell: Cell) -> _SeenAnswers:
-        """Counts a key when it comes near its limit, and again in each further fixed window; returns its record."""
+        """Returns the record of a key near its limit; counts the key if it has no record for its fixed window yet."""
         table = cell.table
         seen = self._seen.get((table.name, cell.key))
         if seen is None or (table.meter.aligned and seen.epoch != cell.epoch):
@@ -164,7 +166,7 @@ class AnswerStats:
         return seen
 
     def _see_excess(self, cell: Cell, seen: _SeenAnswers, excess: int) -> None:
-        """Counts the key's cost beyond the capacity: only by how much `excess` is more than was counted before."""
+        """Adds to the cost used beyond the capacity the part of `excess` that was not yet counted for this key."""
         unit = cell.table.unit
         if excess > seen.excess:
             self.over[cell.table.name] += -(-excess // unit) - -(-seen.excess // unit)

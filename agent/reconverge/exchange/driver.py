@@ -59,14 +59,14 @@ IDLE_S: Final = 3600.0
 BUG_PAUSE_S: Final = 1.0
 OUTAGES_LOGGED_MAX: Final = 5
 QUIET_NS: Final = 60 * SECOND_NS
-"""In this time at most OUTAGES_LOGGED_MAX outages of a hub are logged; `stats` counts all of them."""
+"""The nanoseconds in which at most OUTAGES_LOGGED_MAX outages of a hub are logged; `stats` counts all outages."""
 CALL_S: Final = 0.02
-"""How often a loop that waits for answers looks whether a decision has called for an exchange."""
+"""The seconds between two checks of a loop that waits for answers, whether a decision has called `wake`."""
 TURN_S: Final = TURN_NS / SECOND_NS
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
-"""Pauses in seconds before the next batch, in which waiting requests read the answer that has come: turns of the loop
-for requests that wait in this loop, then time for those of other threads. All are short beside the time that a request
-may wait.
+"""Pauses in seconds before the next batch, in which waiting requests read the answer that has come: first turns of the
+event loop for requests that wait in this loop, then time for requests that wait in other threads. All are short beside
+the time that a request may wait.
 
 That `requests.without_granted` leaves their grants out of the next batch is not enough. With the pauses, 180 of 180 new
 keys that were asked about on four running agents at once admitted their quota; without, 153 of 180
@@ -93,14 +93,14 @@ class ExchangeDriver(Ownership):
         self._clock = clock
         self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
-        """By how much an exchange, or the recovery from a bug, may delay the next look at due work."""
+        """For how long an exchange, or the pause after a bug, may delay the next check for due work, in nanoseconds."""
         self._hub_name = hub_name
         self._hub = hub
-        """None for a node that is alone, which exchanges nothing."""
+        """The hub; None for a node that is alone, which exchanges nothing."""
         self._working: Working | None = hub if isinstance(hub, Working) else None
         """The hub if it works between exchanges, else None."""
         self._in_use = False
-        """Whether the hub may have connections open, or work of its own."""
+        """Whether the hub may have open connections, or tasks of its own, so that it has to be closed."""
         self.questions = Questions()
         """Questions of the application to the hub, such as reading a key, which the runner asks in its loop."""
         self.watch = AnswerStats()
@@ -108,32 +108,33 @@ class ExchangeDriver(Ownership):
         self.bugs = 0
         """How many unexpected exceptions have ended a step of the driver."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
-        """By shard, the failure of its last exchange, if that was not answered."""
+        """For each shard whose last exchange failed, the failure."""
         self._complained = False
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
-        """Whether a caller has requested that the round in progress checks for due work."""
+        """Whether `wake` has requested that the round of exchanges in progress checks for due work."""
         self._nudge: Callable[[], object] | None = None
-        """Wakes the round in progress at once, by a write to its loop's pipe."""
+        """A function that wakes the round of exchanges in progress at once, by a write to its event loop's pipe."""
         self._asked_ns: list[int] = []
         """By shard, since when requests wait for the hub, in nanoseconds, as the round in progress last read it."""
         self._logged = LoggedOnce()
         self.answered = 0
         """How many exchanges were answered."""
         self.restarts = 0
-        """How often the runner had to start its loop again after a failure."""
+        """How often the runner had to start the exchange loop again after a failure."""
         self.bugs_in_a_row = 0
         """How many unexpected exceptions have come since the hub last answered an exchange."""
         self.last_bug = ""
         self.watch_for_restorations = Restorations() if isinstance(clock, SystemClock) else None
-        """Looks whether this process was restored from an image of its memory; None in tests with a clock of their
+        """Notices that this process was restored from an image of its memory; None in tests with a clock of their
         own."""
         self.restorations = 0
         """How often the node went on under a new name because this process may be a copy of another one."""
         self._reconnects = False
-        """Whether to open connections anew, because a copy of this process may have the present ones, too."""
+        """Whether to open the hub's connections anew, because a copy of this process may use the present ones."""
         self._look_by_ns: int | None = None
-        """By when, on the machine's clock, the driver has promised to look at due work."""
+        """The moment, by the machine's monotonic clock, by which the driver has promised to check for due work
+        again."""
 
     @property
     def overdue_s(self) -> float:
@@ -145,7 +146,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def _is_relied_on(self) -> bool:
-        """Returns whether the end of the runner would be noticed, so that decisions may rely on its next check."""
+        """Returns whether the driver would notice the end of its runner, so that decisions may rely on the runner."""
         owner = self.owner
         return owner is not None and owner.end_is_noticed
 
@@ -214,12 +215,12 @@ class ExchangeDriver(Ownership):
                 nudge()
 
     def _note_calls(self) -> None:
-        """Clears the mark that `wake` sets, as the round of exchanges is about to check for all due work."""
+        """Clears the mark that `wake` sets, because the driver is about to check all shards for due work."""
         self._note_asks()
         self._called = False
 
     def _note_asks(self) -> bool:
-        """Stores since when requests wait for the hub; returns whether a request began to wait after the last call."""
+        """Stores since when requests wait at each shard; returns whether one began to wait after the last such call."""
         before, now = self._asked_ns, [syncer.asked_ns for syncer in self._syncers]
         self._asked_ns = now
         return before != now and any(
@@ -255,7 +256,7 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
 
     def _hub_in_use(self) -> Hub:
-        """Returns the hub, and notes that it has to be closed later."""
+        """Returns the hub, and marks it as used, so that `close` closes its connections."""
         assert self._hub is not None
         self._in_use = True
         return self._hub
@@ -365,7 +366,7 @@ class ExchangeDriver(Ownership):
         *,
         going_on: bool,
     ) -> None:
-        """Starts each follower that is due; if the node stops, cancels running ones, which may have much to read."""
+        """Starts each due follower that does not run; if not `going_on`, cancels running ones, as reads may be long."""
         if not going_on:
             for follower in self._followers:
                 if follower in under_way:
@@ -393,7 +394,7 @@ class ExchangeDriver(Ownership):
         return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
 
     def _due_in_s(self, waiting: Sequence[Syncer], followers: Iterable[Follower]) -> float:
-        """Returns the seconds until the first syncer or follower is due, and promises to check for due work by then.
+        """Returns the seconds until a syncer or follower is due, and notes for decisions when the runner checks again.
 
         A decision that needs one of these exchanges sooner wakes the runner.
         """
@@ -429,7 +430,7 @@ class ExchangeDriver(Ownership):
             logger.error("reconverge: the exchange loop failed, and is restarted; report this bug", exc_info=error)
 
     def pause(self, pause_s: float) -> None:
-        """Notes that the runner pauses for that long, so that decisions do not start another one meanwhile."""
+        """Notes that the runner pauses for `pause_s` seconds, so that no decision starts another runner meanwhile."""
         until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
         for syncer in self._syncers:
             syncer.attend(until_ns)
@@ -446,7 +447,7 @@ class ExchangeDriver(Ownership):
             logger.error("reconverge: an exchange failed with an unexpected error; report this bug", exc_info=error)
 
     async def _exchange(self, syncer: Syncer) -> bool:
-        """Makes one exchange of a syncer, and reports the result to the syncer.
+        """Makes one exchange of a syncer with the hub, and passes the answer or the failure to the syncer.
 
         Returns False if the exchange failed, or if answers have made the node start over several times in a row.
         """
@@ -495,9 +496,9 @@ class ExchangeDriver(Ownership):
 
     @contextlib.contextmanager
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """Reports to the syncer every TURN_S that this loop runs, while a batch is under way.
+        """While a batch is under way, reports to the syncer every TURN_S seconds that this event loop runs.
 
-        So a pause of this loop is not taken for a delay of the hub.
+        With these reports the syncer does not take a pause of this loop for a delay of the hub.
         """
         loop = asyncio.get_running_loop()
         turn: asyncio.TimerHandle
@@ -515,7 +516,7 @@ class ExchangeDriver(Ownership):
             turn.cancel()
 
     async def _let_askers_look(self, syncer: Syncer) -> None:
-        """Lets waiting requests take their grants from the last answer, before the next batch gives the grants back."""
+        """Waits a few milliseconds at most until requests have read their grants, which the next batch gives back."""
         for pause_s in LOOKS_S:
             if not syncer.unread:
                 return
@@ -530,7 +531,7 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
 
     def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
-        """Warns once per outage: not once per attempt, nor each time that another shard answers."""
+        """Logs an outage of the hub once, however many attempts fail, and even if another shard answers in between."""
         self.troubles[syncer] = error
         now_ns = self._clock.monotonic_ns()
         if self._complained or not self._log.allows(now_ns):

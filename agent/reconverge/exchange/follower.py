@@ -26,9 +26,9 @@ class Follower(Protocol):
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next read asks the hub one small question at most.
+        """Returns whether the next read asks the hub at most one small question.
 
-        Such a read is made between two exchanges. A longer one is made beside the exchanges, which takes another
+        Such a small read is made between two exchanges. A longer read is made beside the exchanges, on another
         connection.
         """
         ...
@@ -44,6 +44,6 @@ class Follower(Protocol):
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
         """Reads from the hub now; waits at most `timeout_s` seconds for each of its answers.
 
-        `cut_off`: the exchanges fail at present, and log the reason; then the follower may put the read off.
+        `cut_off` is true while the exchanges fail, which logs the reason; then the follower may put its read off.
         """
         ...

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 TAKE_OVER_POLL_S: Final = 0.01
-"""How often a new runner looks whether its predecessor has ended."""
+"""The seconds between two checks of a new runner whether its predecessor has ended."""
 
 
 class Runner(Protocol):
@@ -24,7 +24,7 @@ class Runner(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether the runner may still touch the exchanges."""
+        """Whether the runner may still use the driver, so that no other runner may exchange."""
         ...
 
     @property
@@ -34,43 +34,43 @@ class Runner(Protocol):
 
     @property
     def end_is_noticed(self) -> bool:
-        """Whether the driver is notified of every way in which the runner ends, so that decisions may rely on it."""
+        """Whether the driver is notified however the runner ends, so that decisions may rely on its next check."""
         ...
 
     @property
     def left(self) -> bool:
-        """Returns whether the runner has sent the node's last reports, or has given up on that."""
+        """Returns whether the runner has sent the node's last reports, or has given up sending them."""
         ...
 
     def wake(self) -> None:
         """Makes the runner check for due work at once.
 
-        Never waits, never fails and takes no lock of Python's: signal handlers and finalizers call it, too, at any
-        point of the program.
+        Never waits, never fails and takes no lock of Python's, because signal handlers and finalizers also call it, at
+        any point of the program.
         """
         ...
 
     def request_stop(self) -> None:
-        """Requests the runner to send the last reports and end. Does not wait for that."""
+        """Asks the runner to send the node's last reports and then end; returns at once."""
         ...
 
     def join(self, timeout_s: float) -> None:
         """Waits until the runner has ended, for at most `timeout_s` seconds.
 
-        Returns at once where the wait would block the runner itself.
+        Returns at once if the caller runs in the runner's own thread or event loop, which the wait would block.
         """
         ...
 
 
 class Ownership:
-    """The runner that owns the exchanges, and the claims of other runners."""
+    """Keeps which runner owns the exchanges of an agent, and decides between runners that claim them."""
 
     def __init__(self) -> None:
         self._claims: dict[int, Runner] = {}
-        """All owners so far, each under the number of owners before it."""
+        """All owners so far; the key of each is the number of owners before it."""
         self.stops = 0
-        """How often all runners were asked to stop. A new runner compares it with the count at its creation, as a stop
-        in between did not reach it."""
+        """How often all runners were asked to stop. A new runner compares the count with that at its creation, because
+        a stop in between did not reach it."""
 
     @property
     def owner(self) -> Runner | None:

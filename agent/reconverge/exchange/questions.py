@@ -18,22 +18,22 @@ from reconverge.runtime.locks import new_future
 
 T = TypeVar("T")
 WAITING_MAX: Final = 1000
-"""The most questions that may wait, so that a hub which does not answer does not fill the memory with them."""
+"""The most questions that may wait, so that they cannot fill the memory while a hub does not answer."""
 
 
 class Questions:
-    """Questions to the hub that wait for the runner to ask them."""
+    """A queue of the application's questions to the hub, which wait until the runner asks them."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[Hub], Awaitable[Any]], Future[Any]]] = deque()
 
     @property
     def waiting(self) -> bool:
-        """Whether any question waits."""
+        """Whether any question waits to be asked."""
         return bool(self._waiting)
 
     def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
-        """Queues a question; returns the future of its answer. `question` is a function that asks a given hub.
+        """Queues a question; returns the future of its answer. `question` is called with the hub, and asks it.
 
         Raises HubUnavailable if too many questions wait already. The future raises any exception of `question`
         unchanged; any other than `HubUnavailable` is a bug.
@@ -49,7 +49,7 @@ class Questions:
     async def answer(self, hub: Hub, timeout_s: float) -> None:
         """Asks the hub all waiting questions, side by side, each for at most `timeout_s` seconds.
 
-        Raises cancellation.
+        Raises nothing but cancellation: the future of each question gets its answer or its exception.
         """
         taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
@@ -62,7 +62,7 @@ class Questions:
                 )
 
     def refuse(self) -> None:
-        """Fails all waiting questions, because the exchanges have ended."""
+        """Fails the futures of all waiting questions, because the exchanges have ended and no runner will ask them."""
         while self._waiting:
             _, future = self._waiting.popleft()
             _fail(

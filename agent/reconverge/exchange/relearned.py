@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
-    """Returns the longest time to relearn, over the limits on which the answer grants an allowance; 0 if none."""
+    """Returns the longest wait after a loss of all limits on which `answer` raises an allowance; 0 if none rises."""
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):
         # Grants to requests that wait for the hub are in other units; see `CellAnswer.allowance`.

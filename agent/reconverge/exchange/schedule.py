@@ -43,41 +43,41 @@ class Intervals:
         self._known = intervals_ns
         self._due_ns = dict.fromkeys(intervals_ns, due_ns)
         self.due_ns = due_ns
-        """When the first interval is due."""
+        """When the first of the intervals in use is due."""
 
     def __len__(self) -> int:
         return len(self._due_ns)
 
     @property
     def shortest(self) -> frozenset[int]:
-        """Returns a set of the shortest interval alone."""
+        """Returns a set that contains only the shortest interval."""
         return frozenset(self._known[:1])
 
     def follow(self, intervals_ns: tuple[int, ...], now_ns: int) -> None:
-        """Replaces the intervals in use by the given ones, sorted by length; an interval that is new begins now."""
+        """Replaces the intervals in use by `intervals_ns`, sorted by length; one that was not in use begins now."""
         if intervals_ns is not self._known:
             self._known = intervals_ns
             self._due_ns = {each: self._due_ns.get(each, now_ns + each) for each in intervals_ns}
             self.due_ns = min(self._due_ns.values())
 
     def due(self, now_ns: int) -> frozenset[int]:
-        """Returns the intervals whose exchange is due."""
+        """Returns the intervals, in nanoseconds, whose exchange is due at `now_ns`."""
         if now_ns < self.due_ns:
             return _NONE
         return frozenset([each for each, due_ns in self._due_ns.items() if due_ns <= now_ns])
 
     def first_of(self, intervals_ns: Iterable[int]) -> int:
-        """Returns when the first of the given intervals is due; one that is not in use counts as the earliest."""
+        """Returns when the first of `intervals_ns` is due; one that is not in use counts as the earliest that is."""
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
-        """Begins the given intervals now, or all; `length_ns` returns how long an interval lasts this time."""
+        """Begins `intervals_ns` now, or all if None; `length_ns(interval)` is the time until its next exchange."""
         for each in self._due_ns if intervals_ns is None else self._due_ns.keys() & intervals_ns:
             self._due_ns[each] = now_ns + length_ns(each)
         self.due_ns = min(self._due_ns.values())
 
     def all_at(self, due_ns: int) -> None:
-        """Makes all intervals due at one moment."""
+        """Makes all intervals due at `due_ns`."""
         self._due_ns = dict.fromkeys(self._due_ns, due_ns)
         self.due_ns = due_ns
 
@@ -88,9 +88,9 @@ class Intervals:
 
 
 class Pacing:
-    """The sync intervals in force: of each limit by its name, and of the agent under the name `None`.
+    """The sync intervals in force: of each limit under its name, and of the agent under `None`.
 
-    `tables_of` returns a limit's tables; `changed` is called after a change of an interval.
+    `tables_of(limit)` returns the tables of a limit; `changed` is called after each change of an interval.
     """
 
     def __init__(
@@ -129,7 +129,10 @@ class Pacing:
         return change
 
     def publish(self, limit: str | None, sync_interval: float | None) -> None:
-        """Applies the published interval of a limit, or with None the node's own one again. Raises InvalidSetting."""
+        """Applies the published `sync_interval` to a limit, or to the agent if `limit` is None. Raises InvalidSetting.
+
+        If `sync_interval` is None, the interval that the application has set holds again.
+        """
         layered = self._layered(limit)
         before, layered.published = layered.published, None
         try:
@@ -141,19 +144,19 @@ class Pacing:
                 self._take(limit, layered.in_force)
 
     def forget_published(self) -> None:
-        """Forgets all published intervals, before they are applied anew."""
+        """Drops all published intervals, before the present ones are applied."""
         for layered in self._paces.values():
             layered.published = None
 
     def shortest_ns(self) -> int:
-        """Returns the agent's own interval or the published one, whichever is shorter."""
+        """Returns the agent's own interval or its published one, whichever is shorter, in nanoseconds."""
         own = self._layered(None).own
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
 
     def _layered(self, limit: str | None) -> Layered[LimitInterval | None]:
-        """Returns the own and the published interval of a limit, or of the agent if `limit` is None.
+        """Returns the set and the published interval of a limit, or of the agent if `limit` is None.
 
-        A limit that has neither uses the agent's interval.
+        A limit with neither of them uses the agent's interval.
         """
         return self._paces.setdefault(limit, Layered(None))
 
@@ -172,7 +175,7 @@ class Pacing:
 
 
 def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> LimitInterval:
-    """Returns the sync interval, and the shortest time between two exchanges, in nanoseconds. Raises InvalidSetting.
+    """Returns `sync_interval` and the shortest time between exchanges, in nanoseconds. Raises InvalidSetting.
 
     Without a `min_sync_interval`, that shortest time is a tenth of the interval, or MIN_SYNC_INTERVAL if that is
     longer.

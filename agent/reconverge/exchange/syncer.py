@@ -53,14 +53,17 @@ SILENCE_NS: Final = SECOND_NS
 """A node with nothing to report exchanges every interval, or every second if that is longer: it keeps its allowances,
 and learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
-"""A silent node still reports at least this many times in each lease."""
+"""A node with nothing to report still exchanges at least this many times in each lease."""
 UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
-"""How often a node exchanges with a shard that never got a report, and so has none of the node's data to lose."""
+"""The time between two exchanges with a shard to which the node has reported nothing yet, so that the shard can lose
+nothing of this node's."""
 HUB_FULL_NS: Final = 30 * SECOND_NS
 HUB_FULL_INTERVALS: Final = 30
-"""For how many intervals a hub counts as full after it had no room for a key; by then the key was reported again."""
+"""For how many sync intervals a hub counts as full after it had no room for a key; within them the node reports that
+key again."""
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
-"""The hub closes accounts that were silent for a day; after half of that a node opens a new one."""
+"""After this time a node opens a new account in place of a silent one: half of the day after which the hub closes
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,37 +73,37 @@ class SyncerStats:
     node: str
     exchanges: int
     early: int
-    """How many exchanges began before their interval was over."""
+    """How many exchanges began before their sync interval was over."""
     cells: int
-    """How many reports of single keys all exchanges carried in total."""
+    """How many cell reports, each about one key, all batches contained in total."""
     failures: dict[str, int]
-    """How many exchanges have failed, by class of failure."""
+    """How many exchanges have failed, by class of failure, such as "timeout"."""
     failures_in_a_row: int
     rebirths: int
-    """How often the hub had lost its data, or was another one than before."""
+    """How often an answer has shown that the hub had lost its data, or that another hub had taken its place."""
     lapses: int
-    """How often the lease was over before the hub answered again."""
+    """How often the node's lease ended before the hub answered again."""
     round_trip: float
     clock_error: float
-    """The largest possible error of this node's estimate of the hub's clock."""
+    """The largest possible error of this node's estimate of the hub's clock, in seconds."""
     staleness: float
-    """Age of the last answer; infinite before the first."""
+    """The age of the last answer, in seconds; infinite before the first answer."""
     pending: int = 0
-    """How many keys have changes that the node has yet to report."""
+    """How many keys have changes that the node has not reported yet."""
     failing: str = ""
-    """The class of the last exchange's failure; empty if the hub has answered since."""
+    """The class of the last exchange's failure; empty if the last exchange was answered."""
     lease: float = 0.0
     """For how many more seconds the node may use its allowances, except for limits with a shorter lease of their own;
     infinite without a hub."""
     not_taken: int = 0
-    """How often the hub had no room for a key. Requests of such a key follow the policy's rule for cold keys, and the
-    node reports it again."""
+    """How often the hub had no room for a key. Requests for that key follow the policy's rule for cold keys, and the
+    node reports the key again."""
     hub_full: bool = False
     """Whether the hub had no room for a key in the last HUB_FULL_INTERVALS intervals."""
 
 
 class Syncer:
-    """One node's side of the exchange with one shard of the hub."""
+    """The part of a node that exchanges with one shard of the hub: decides when, writes batches and applies answers."""
 
     def __init__(self, kernel: Kernel, *, shard: int, random: Random, new_name: Callable[[], str], now_ns: int) -> None:
         self._kernel = kernel
@@ -118,27 +121,27 @@ class Syncer:
         self._answered = False
         """Whether the hub has answered this node under its current name."""
         self._involved = len(kernel.shards) == 1
-        """Whether this shard is the only one, or has got a report of a key from this node."""
+        """Whether this shard is the only one, or this node has reported a key to it."""
         self._lapsed = False
-        """Whether the last lease is over and the hub has not answered the new name yet."""
+        """Whether the node's last lease has ended, and the hub has not answered the node's new name yet."""
         self.renounced = False
         """Whether a copy of this process may use the same name and account, so that the next batch uses new ones."""
         self._asked = False
-        """Whether an exchange was requested, even if there is nothing to report."""
+        """Whether an exchange was requested by `speak_up`, even if there is nothing to report."""
         self._leaving = False
         self.left = False
         """Whether the hub has answered the node's last report."""
         self._under_way = False
         self._more = False
-        """Whether the last batch had no room for everything that was to be reported."""
+        """Whether the last batch had no room for all that the node had to report."""
         self._started_ns = now_ns - kernel.interval_ns
         self._regular = Intervals(kernel.intervals_ns, now_ns)
-        """When the next regular exchange of each interval may begin; after a failure, when the node tries again."""
+        """When the next regular exchange of each interval is due; after a failure, when the node tries again."""
         self._busy = self._hurried = False
         """Whether the last batch reported new charges; and whether some of them could not wait for a regular
         exchange."""
         self._hasten = False
-        """Whether an interval may have become shorter since the last look."""
+        """Whether an interval may have become shorter since the last check for due work."""
         self._about: frozenset[int] | None = None
         """The sync intervals whose limits the last batch reported, and the next batch reports if the round goes on;
         None means all."""
@@ -149,9 +152,10 @@ class Syncer:
         """How many answers in a row made this node start over, under another name or because the hub had lost its
         data."""
         self._not_before_ns = -NEVER_NS
-        """The earliest moment for the next exchange, because several answers in a row made this node start over."""
+        """The earliest moment for the next exchange; later than now if several answers in a row made the node start
+        over."""
         self._full_until_ns = -NEVER_NS
-        """Until when the hub counts as full."""
+        """The moment until which the hub counts as full, after it had no room for a key."""
         self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
 
     @property
@@ -179,18 +183,18 @@ class Syncer:
 
     @property
     def unread(self) -> bool:
-        """Returns whether an answer has come for waiting requests that they have not read yet."""
+        """Returns whether there are waiting requests that have not read the last answer yet."""
         return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
-        """Notes that the exchange loop runs at `now_ns`, while a batch is under way.
+        """Notes that the event loop of the exchanges runs at `now_ns`, while a batch is under way.
 
         So a pause of the loop is not taken for a delay of the hub.
         """
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
-        """Stops waiting for requests that have not read their answer yet, as they take too long."""
+        """Stops waiting until requests have read the last answer, because they take too long."""
         self._shard.unread.clear()
 
     @property
@@ -213,7 +217,7 @@ class Syncer:
         return max(self._wanted_ns(now_ns), self._not_before_ns)
 
     def _wanted_ns(self, now_ns: int) -> int:
-        """Returns when the next exchange should begin, without a pause after answers that made the node start over."""
+        """Returns when the next exchange should begin, not counting the pause of a node that starts over again."""
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         if self._hasten:
@@ -234,7 +238,7 @@ class Syncer:
         return min(due_ns, regular.first_of(later)) if later else due_ns
 
     def stay_awake(self) -> None:
-        """Notes that the runner checks for due work again before it sleeps: decisions need not wake it."""
+        """Notes that the runner will check for due work before it sleeps, so that decisions need not wake it."""
         self._shard.stay_awake()
 
     def looks_ns(self, now_ns: int) -> int:
@@ -255,7 +259,7 @@ class Syncer:
     def sleep_until(self, looks_ns: int) -> None:
         """Notes that the runner sleeps until `looks_ns`, so that a decision which needs an exchange sooner wakes it.
 
-        `looks_ns` is no later than the moment that `looks_ns()` has returned.
+        The caller passes a moment no later than the method `looks_ns` has returned.
         """
         regular_ns = max(self._regular.due_ns, self._not_before_ns)
         begins_ns = regular_ns if self._failures_in_a_row else self._begins_ns
@@ -263,7 +267,7 @@ class Syncer:
 
     @property
     def _begins_ns(self) -> int:
-        """Returns when an exchange ahead of time may begin at the earliest."""
+        """Returns the earliest moment at which an exchange before its regular time may begin."""
         return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
 
     def speak_up(self) -> None:
@@ -271,23 +275,23 @@ class Syncer:
         self._asked = True
 
     def take_pace(self) -> None:
-        """Applies the sync intervals that the kernel has now; from the next check on, no wait is longer than these."""
+        """Makes the next check for due work apply the kernel's sync intervals, and shorten waits longer than these."""
         self._hasten = True  # only a flag, as another thread, the driver's, may be about to read the intervals
 
     def attend(self, until_ns: int) -> None:
-        """Notes that the runner will check for due work by `until_ns` at the latest, if it still exists."""
+        """Notes that the runner will check for due work by `until_ns` at the latest, unless it has disappeared."""
         self._shard.attended_until_ns = until_ns
 
     def give_up_allowances(self, now_ns: int) -> None:
-        """Gives up the name, the account and all allowances: a copy of this process may have the same ones.
+        """Drops the node's name, its account and all allowances, because a copy of this process may have the same ones.
 
-        What the hub has confirmed stays there; the rest is reported under the new name and account.
+        The use that the hub has confirmed stays there; the rest is reported under the new name and account.
         """
         self.renounced = True
         self._void_allowances(now_ns)
 
     def part(self) -> None:
-        """Notes that the runner ends: the next decision, about any key, has to start another one."""
+        """Notes that the runner ends, so that the next decision about any key starts another runner."""
         self._shard.attended_until_ns = -NEVER_NS
         self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)
@@ -337,7 +341,7 @@ class Syncer:
         return self._batch(limits, cells, leaving=self._leaving and not self._more)
 
     def _topics(self, now_ns: int) -> tuple[bool, bool, frozenset[int] | None]:
-        """Returns whether the next batch is ahead of time, whether it begins a round, and its sync intervals.
+        """Returns whether the next batch is ahead of time, whether it begins a round, and which intervals it covers.
 
         The batch reports cells of the limits with these intervals; None stands for all limits. A batch ahead of time
         reports urgent cells, and the limits with the shortest interval; any other batch reports the limits that were
@@ -445,13 +449,13 @@ class Syncer:
         shard.wake_askers()
 
     def _without_late_grants(self, answer: Answer) -> Answer:
-        """Returns the answer; for a node that leaves, without grants, which its last report would keep."""
+        """Returns the answer, without its allowances if the node leaves, as the node's last report would keep them."""
         if not self._leaving:
             return answer
         return answer._replace(cells=tuple(cell._replace(allowance=0, base=0, overdraft=0) for cell in answer.cells))
 
     def _say_all_at(self, now_ns: int) -> None:
-        """Begins a round that reports all limits, at once or after the round in progress."""
+        """Makes all intervals due at `now_ns`: a round reports all limits, now or after the round in progress."""
         self._more = True
         self._regular.all_at(now_ns)
 
@@ -468,7 +472,7 @@ class Syncer:
             self._kernel.rebase(shard.index, now_ns=now_ns)
 
     def failed(self, kind: str, *, now_ns: int) -> None:
-        """Notes that the batch under way got no answer, for a reason of class `kind`. The hub may have merged it."""
+        """Notes that the batch under way got no answer; `kind` is the class of failure. The hub may have merged it."""
         self._under_way = False
         self._shard.note_free(now_ns)
         self._failures[kind] += 1
@@ -482,9 +486,9 @@ class Syncer:
         self._shard.wake_askers()
 
     def _begin_anew(self, now_ns: int) -> None:
-        """Notes that an answer makes the node start over, with another exchange at once.
+        """Notes that the answer makes the node start over, so that another exchange begins at once.
 
-        From the second such answer in a row on, the next exchange waits for a while.
+        After two or more such answers in a row, the next exchange waits for a while.
         """
         self._beginnings += 1
         if self._beginnings > 1:
@@ -498,7 +502,7 @@ class Syncer:
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:
-        """Notes that the runner has ended: the batch under way will get no answer, and last reports did not arrive."""
+        """Notes that the runner has ended: the batch under way gets no answer, and last reports were not sent."""
         self._leaving = False
         self._shard.stay_asleep()
         if self._under_way:
@@ -536,7 +540,7 @@ class Syncer:
         self._answered = False
 
     def _void_allowances(self, now_ns: int) -> None:
-        """Ends the node's lease at once, and makes all cells read its end again, as some have stored a later one."""
+        """Ends the node's lease at once, and makes all cells read the lease's end again, as some store a later one."""
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
         self._kernel.look_around(self._shard.index)
 
@@ -548,7 +552,7 @@ class Syncer:
         self.renounced = False  # last: an exception out of a signal handler may come before
 
     def _renew_account(self, now_ns: int) -> None:
-        """Opens a new account if the hub may be about to close the old one, whose totals must not be reported again."""
+        """Opens a new account if the hub may soon close the old one: totals reported to it again would count twice."""
         if now_ns - max(self._shard.acked_ns, self._account_since_ns) > ACCOUNT_KEPT_NS:
             self._open_account(now_ns)
 
@@ -558,7 +562,7 @@ class Syncer:
         self._kernel.open_account(self._shard.index)
 
     def _silent(self, now_ns: int) -> bool:
-        """Returns whether the node must exchange now because it has been silent for long, or has never exchanged."""
+        """Returns whether the node must exchange now, even with nothing to report, to stay known to the hub."""
         return not self._answered or now_ns >= self._silent_until_ns()
 
     def _silent_until_ns(self) -> int:
@@ -567,7 +571,7 @@ class Syncer:
         return self._started_ns + min(silence_ns, lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:
-        """Ends the node's name, as the hub has received its last report: later reports come from a new node."""
+        """Gives up the node's name, as the hub has merged its last report; any later report comes from a new name."""
         self._lapsed = True  # first, as in `_lapse`
         self._leaving = False
         self._answered = False
@@ -581,7 +585,7 @@ class Syncer:
     def _length_ns(self, interval_ns: int) -> int:
         """Returns the time until the next regular exchange: the interval, lengthened or shortened a little at random.
 
-        Until the hub has answered for the first time, this is a random part of the interval.
+        Until the hub has answered for the first time, returns a random part of the interval.
         """
         chance = self._random.random()
         share = 1 + JITTER * (2 * chance - 1) if self._answered else chance

@@ -11,9 +11,9 @@ from reconverge.runtime.threads import Latch, thread_id
 
 
 class TaskRunner:
-    """Runs the exchanges as a task. It is made, started and stopped in the event loop that it runs in.
+    """Runs the exchanges as an asyncio task. Create, start and stop it in the event loop of that task.
 
-    The task requests the runner that owns the exchanges to stop, and begins to exchange when that runner has ended.
+    The task asks the runner that owns the exchanges to stop, and begins to exchange when that runner has ended.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -28,7 +28,7 @@ class TaskRunner:
         self.left = False
 
     def start(self) -> None:
-        """Begins to exchange."""
+        """Starts the task that exchanges."""
         self._task = self._loop.create_task(self._run(), name="reconverge")
 
     @property
@@ -45,7 +45,7 @@ class TaskRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns False, as an event loop can be closed without notice to its tasks."""
+        """Returns False, because an event loop can be closed without notice to this task or to the driver."""
         return False
 
     @property
@@ -76,7 +76,7 @@ class TaskRunner:
                 self._loop.run_until_complete(asyncio.wait({self._task}, timeout=timeout_s))
 
     async def stop(self, timeout_s: float) -> None:
-        """Sends the last reports and stops; what takes longer than `timeout_s` is not sent."""
+        """Sends the node's last reports and stops; gives up reports that take longer than `timeout_s` seconds."""
         assert self._task is not None
         self.request_stop()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)

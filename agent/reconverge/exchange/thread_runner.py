@@ -16,15 +16,15 @@ from reconverge.runtime.threads import EVENTLET, Latch, WakeEvent, green_threads
 logger = logging.getLogger("reconverge")
 
 BEGIN_NS: Final = 2 * SECOND_NS
-"""How long after its launch a thread that has not begun counts as alive.
+"""How long a launched thread that has not begun to run counts as alive, in nanoseconds.
 
 A signal handler may raise between the note that a thread is launched and the launch itself. Then there is no thread,
 and a later decision launches one. If the first thread was merely slow, only one of both gets to exchange.
 """
 RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 30.0
-"""The longest pause before a failed exchange loop starts again; the pause doubles for as long as the hub answers
-nothing."""
+"""The longest pause in seconds before a failed exchange loop starts again; the pause doubles with each failure until
+the hub answers."""
 
 
 def refuse_eventlet() -> None:
@@ -55,7 +55,7 @@ class ThreadRunner:
         self.left = False
 
     def start(self) -> None:
-        """Begins to exchange. Raises RuntimeError if no thread can be started, and EventletPatched."""
+        """Starts the thread. Raises RuntimeError if no thread can be started, and EventletPatched under eventlet."""
         refuse_eventlet()
         self._launched_ns = SystemClock.monotonic_ns()
         try:
@@ -77,7 +77,7 @@ class ThreadRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns True: `run` notices every end of the thread."""
+        """Returns True: `run` notifies the driver however the thread ends."""
         return True
 
     def wake(self) -> None:
@@ -96,7 +96,7 @@ class ThreadRunner:
             self._thread.join(timeout_s)
 
     def run(self) -> None:
-        """Does the thread's work. Where no thread can be started any more, a caller runs this method itself."""
+        """Does the work of the thread. If no thread can be started any more, a caller runs this in its own thread."""
         self._thread_id = thread_id()
         self._begun = True
         try:
@@ -134,7 +134,7 @@ class ThreadRunner:
             self._wait_for_stop(pause_s)
 
     def _wait_for_stop(self, pause_s: float) -> None:
-        """Waits for that long, unless a stop is requested meanwhile."""
+        """Waits for `pause_s` seconds, or until a stop is requested."""
         until_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS)
         while not self._stopping and (left_ns := until_ns - SystemClock.monotonic_ns()) > 0:
             self._waker.wait(left_ns / SECOND_NS)

@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 
 class HubData(NamedTuple):
-    """The state of one shard's data at one moment."""
+    """The state of one shard's data at a hub, at one moment, after a possible loss of earlier data."""
 
     hub_us: int
     generation: str
-    """The name of the hub's data; empty as long as no node has reported anything."""
+    """The name of the hub's data; empty if no node has reported anything yet."""
     lost: bool
-    """Whether a node has shown that the hub had other data before these."""
+    """Whether a node's report has shown that the hub had other data before the present ones."""
     begun_us: int
-    """When these data began, by the hub's clock, if earlier data may have been lost then; 0 if not, or after an
-    adoption."""
+    """When the present data began, by the hub's clock, if earlier data may have been lost then; 0 if none were lost, or
+    if an operator has adopted the loss."""
     reports_until_us: int
-    """Until when nodes may still report what they know of the earlier data; 0 if there were none."""
+    """Until when nodes may still report what they know of the lost data, by the hub's clock; 0 if there were none."""
     nodes: int
-    """How many live nodes have reported."""
+    """How many live nodes have reported to the shard."""
     adopted: int
-    """How often an operator has adopted a loss in these data."""
+    """How often an operator has adopted a loss since the present data began."""
 
     @property
     def waits(self) -> bool:
@@ -31,7 +31,7 @@ class HubData(NamedTuple):
 
     @property
     def holds_back(self) -> bool:
-        """Whether the hub grants nothing of strict limits at this moment.
+        """Whether the hub grants nothing on strict limits at this moment.
 
         If no node has shown a loss, the hub grants again as soon as all nodes have had the time to report.
         """
@@ -39,19 +39,19 @@ class HubData(NamedTuple):
 
     @property
     def until(self) -> str:
-        """Returns until when the hub grants nothing of strict limits, as the end of a sentence."""
+        """Returns until when the hub grants nothing on strict limits, in words that begin with "until"."""
         if self.lost:
             return f"until a lease and two of their windows after {_moment(self.begun_us)}"
         return f"until {_moment(self.reports_until_us)}"
 
 
 class Adoption(NamedTuple):
-    """The outcome of the order to accept the loss of data in one shard."""
+    """The outcome of an operator's order that one shard adopts the loss of its data."""
 
     problem: str
-    """Why nothing was changed, in a sentence; empty if the loss is adopted."""
+    """The reason why the order changed nothing, in a sentence; empty if the loss is adopted."""
     cells: int
-    """How many keys the hub grants again from now on."""
+    """The number of keys on which the hub grants allowances again because of the order."""
 
 
 def _moment(us: int) -> str:

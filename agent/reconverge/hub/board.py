@@ -26,23 +26,25 @@ from typing import Final
 from reconverge.clock import SECOND_NS
 
 LOOK_NS: Final = SECOND_NS
-"""How often a node looks whether a console is open, and leaves a snapshot while one is."""
+"""The nanoseconds between two checks of a node whether a console is open; while one is, the node then also leaves a
+snapshot."""
 IDLE_LOOK_NS: Final = 10 * SECOND_NS
-"""How often a node without keys looks whether a console is open."""
+"""The nanoseconds between two checks of a node that has no keys, whether a console is open."""
 WATCH_S: Final = 15.0
-"""How long one mark of an open console lasts; a node without keys looks at least once in that time."""
+"""For how many seconds a console counts as open after it has asked for snapshots; a node without keys checks at least
+once in that time."""
 SNAPSHOT_S: Final = 5.0
-"""How long the hub keeps a snapshot: a node that leaves none in that time is cut off, or has ended."""
+"""For how many seconds the hub keeps a snapshot. A node that leaves no new one in that time is cut off, or has
+ended."""
 SNAPSHOT_BYTES_MAX: Final = 16_384
-"""The largest size of one snapshot."""
+"""The largest size of one snapshot, in bytes."""
 SNAPSHOTS_MAX: Final = 2000
-"""The most snapshots that a hub keeps, for 1000 nodes that leave two each; it refuses further ones. Together they have
-at most 32 MB."""
+"""The most snapshots that a hub keeps: two of each of 1000 nodes, with 32 MB in all. It refuses further ones."""
 _NAME: Final = re.compile(r"[0-9a-f]{1,32}")
 
 
 def check_snapshot(name: str, payload: bytes) -> None:
-    """Raises ValueError for a name or a payload that no hub accepts. Both come from this package, not from a user."""
+    """Raises ValueError if no hub accepts this name or payload of a snapshot, which is a fault of this package."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"the name of a snapshot must be 1 to 32 hexadecimal digits, not {name!r}")
     if len(payload) > SNAPSHOT_BYTES_MAX:

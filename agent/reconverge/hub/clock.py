@@ -48,14 +48,14 @@ DRIFT: Final = 1e-4
 
 class _ClockSample(NamedTuple):
     rank: float
-    """The error, extrapolated back to moment 0 of the clock. The sample of the lowest rank has the smallest error at
-    all times."""
+    """The largest possible error, extrapolated back to moment 0 of the clock: of two samples, the one with the lower
+    rank has the smaller error at every moment."""
     offset_ns: int
     error_ns: int
     at_ns: int
 
     def error_at_ns(self, now_ns: int) -> int:
-        """Returns the largest possible error of the offset at `now_ns`, in nanoseconds."""
+        """Returns the largest possible error of `offset_ns` at the moment `now_ns`, in nanoseconds."""
         return self.error_ns + int(DRIFT * (now_ns - self.at_ns)) + 1
 
 
@@ -67,9 +67,9 @@ class HubClock:
         self._best: _ClockSample
 
     def add(self, *, sent_ns: int, received_ns: int, hub_us: int) -> bool:
-        """Adds the sample of one round trip; the hub read its clock during it, rounded down to the microsecond.
+        """Adds one round trip, during which the hub read its clock as `hub_us`, rounded down to a microsecond.
 
-        Returns whether earlier knowledge is void: this is the first sample, or the hub's clock has jumped.
+        Returns True if all earlier samples are void, because this is the first or the hub's clock has jumped.
         """
         midpoint_ns = (sent_ns + received_ns) // 2
         error_ns = (received_ns - sent_ns + 1) // 2 + 500

@@ -12,7 +12,7 @@ COMMAND = "  "
 
 
 class Level(StrEnum):
-    """The severity of a finding."""
+    """How bad a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -28,7 +28,7 @@ class Finding:
     check: str
     level: Level
     fact: str
-    """One sentence without a full stop; never a password or a user's name."""
+    """The finding in one sentence, without a full stop. It never contains a password or a user's name."""
     remedy: str = ""
     """The steps that an operator can take; empty if nothing is wrong."""
 
@@ -39,17 +39,17 @@ class Trip(NamedTuple):
     sent_ns: int
     received_ns: int
     hub_us: int
-    """The hub's clock at some moment in between."""
+    """The hub's clock at a moment between the two times."""
 
     @property
     def took_ns(self) -> int:
-        """Returns how long the answer took, in nanoseconds."""
+        """Returns how long the exchange took, in nanoseconds."""
         return self.received_ns - self.sent_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings of a hub about itself."""
+    """All findings of a hub's check of its own server, and the times of trial exchanges."""
 
     findings: Sequence[Finding]
     pings: Sequence[Trip] = ()

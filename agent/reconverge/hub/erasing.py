@@ -57,28 +57,30 @@ KEPT_S: Final = 62 * 86_400.0
 ORDERS_MAX: Final = 10_000
 """The most orders that a hub keeps; beyond that the oldest are dropped. A node reads all orders once, in 1 MB."""
 LOOK_NS: Final = SECOND_NS
-"""How often a node looks for orders: one small question, beside ten exchanges in that time."""
+"""The nanoseconds between two checks of a node for new orders; a check is one small question."""
 SLACK_US: Final = 2_000_000
-"""A node obeys orders from up to this long before its start, as it knows the hub's clock only to a round trip."""
+"""A node obeys orders from up to this long before its start, in microseconds, because its estimate of the hub's clock
+may be wrong by a round trip."""
 NAME_BYTES_MAX: Final = 1024
-"""The longest identity that can be erased, in UTF-8; no customer and no fact may be longer."""
+"""The longest identity that can be erased, in bytes of UTF-8; no identity of a customer and no fact may be longer."""
 SEPARATOR: Final = "|"
-"""The character between the facts of a key; contracts and the guards of web frameworks write such keys."""
+"""The character between the parts of a key that is made of several facts; contracts and guards of web frameworks make
+such keys."""
 _NOW_ONLY_US: Final = 1 << 52
-"""Later than any order: a node that asks for orders after this moment gets the hub's time alone."""
+"""A moment later than any order: the answer to a node that asks for orders after it contains only the hub's time."""
 
 
 class Erasure(NamedTuple):
     """An order to erase an identity."""
 
     at_us: int
-    """The moment of the order, by the hub's clock; no two orders of a hub have the same one."""
+    """The moment of the order in microseconds of the hub's clock; no two orders of a hub have the same moment."""
     mark: str
-    """The identity, as `erasure_mark` hashes it."""
+    """The hash of the identity, by `erasure_mark`."""
 
 
 class Erasures(NamedTuple):
-    """The orders to erase identities that a hub keeps."""
+    """The hub's answer to a node: the orders to erase identities since a moment, and the hub's time."""
 
     hub_us: int
     orders: Sequence[Erasure]
@@ -89,23 +91,23 @@ class Erased(NamedTuple):
     """The result of one step in erasing an identity at a hub."""
 
     cursor: int
-    """The cursor for the next step; 0 if this was the last one."""
+    """The cursor to pass to the next step; 0 if this step was the last."""
     cells: int
     """How many keys of limits were removed."""
     kept: int
-    """How many keys of limits stay, because a live node has them."""
+    """How many keys of limits were kept because a live node has them."""
     rows: int
     """How many rows and events of usage were removed."""
 
 
 class OrderReader(Protocol):
-    """A hub that returns orders to erase identities, as `reconverge.hub.Eraser` does."""
+    """A hub that answers with its orders to erase identities; the part of `reconverge.hub.Eraser` that a node uses."""
 
     async def erasures(self, since_us: int) -> Erasures: ...
 
 
 class OrderLog:
-    """The orders to erase identities that a node has read from a hub so far."""
+    """Reads a hub's orders to erase identities for one node, each order once."""
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
@@ -140,7 +142,7 @@ def names_of(identity: str) -> tuple[str, str]:
 
 
 def names_in(key: str) -> Iterator[str]:
-    """Yields the names that a key may contain: the key itself, and each of the parts between | that make up a key."""
+    """Yields the names that a key may contain: the key itself, and each of the facts that | separates in it."""
     yield key
     if SEPARATOR in key:
         for fact in key.split(SEPARATOR):

@@ -46,17 +46,19 @@ VARIABLE: Final = "RECONVERGE_KEY_SECRET"
 SECRET_BYTES_MIN: Final = 16
 HASH_BYTES: Final = 16
 MARK_BYTES: Final = 4
-"""The length of a fingerprint by which secrets are distinguished. So few bytes reveal next to nothing of the secret."""
+"""The length in bytes of the mark, a fingerprint by which secrets are compared. It is so short that it reveals next to
+nothing of the secret."""
 MARK_EVERY_NS: Final = 600 * SECOND_NS
-"""How often a node renews its mark, and checks that the hub has no other one."""
+"""The nanoseconds after which a node renews its mark, and checks whether the hub has another one."""
 MARK_RETRY_NS: Final = 10 * SECOND_NS
-"""How long after a failure a node tries again."""
+"""The nanoseconds after which a node that could not store its mark tries again."""
 MARK_KEPT_S: Final = 3600.0
-"""How long the hub keeps a mark that no node renews; until then a fleet that changes its secret logs an error."""
+"""How many seconds a hub keeps a mark that no node renews. In this time after a change of secret, nodes log an
+error."""
 
 
 class KeyHasher:
-    """Hashes keys with a secret, which is never shown. Raises InvalidSetting for an unusable secret.
+    """Hashes keys with a secret that it never shows. Raises InvalidSetting for an unusable secret.
 
     `name` is the name of the secret in messages: the setting, or the variable that it comes from.
     """
@@ -78,11 +80,11 @@ class KeyHasher:
         """The fingerprint of the secret."""
 
     def hashed(self, key: str) -> str:
-        """Returns the hash that replaces a key at the hub, in hexadecimal digits."""
+        """Returns the hash of `key`, which hubs get in its place, in hexadecimal digits."""
         return blake2b(key.encode(), digest_size=HASH_BYTES, key=self._key, salt=self._salt).hexdigest()
 
     def with_hashes(self, names: Sequence[str]) -> list[str]:
-        """Returns the names, followed by their hashes."""
+        """Returns `names`, followed by the hash of each of them."""
         return [*names, *map(self.hashed, names)]
 
     def __repr__(self) -> str:
@@ -90,7 +92,7 @@ class KeyHasher:
 
 
 class _HashedReports(Sequence[CellReport]):
-    """Cell reports with hashes in place of keys; each becomes a `CellReport` when it is read."""
+    """Cell reports with a hash in place of each key, computed when a report is read."""
 
     def __init__(self, cells: Sequence[CellReport], hasher: KeyHasher) -> None:
         self._cells = cells
@@ -112,10 +114,10 @@ class _HashedReports(Sequence[CellReport]):
 
 
 class _HashedRows(_HashedReports):
-    """Cell reports with hashes in place of keys, for reports that can be packed into rows at once; see `Rows`."""
+    """Packed cell reports with a hash in place of each key, made from reports that are `Rows`."""
 
     def rows(self) -> bytes:
-        """Returns the packed reports; a row does not contain its key."""
+        """Returns the packed rows of the reports; no row contains a key."""
         cells = rows_of(self._cells)
         assert cells is not None
         return cells.rows()
@@ -153,7 +155,7 @@ class HashedHub:
         await self._hub.close()
 
     async def _look_at_mark(self) -> None:
-        """Leaves the mark of this secret at the hub, and logs if another one is there. A failure is retried later."""
+        """Stores the mark of this secret at the hub; logs an error if another is there. Retries after a failure."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._mark_due_ns or not isinstance(self._hub, KeyMarker):
             return
@@ -176,7 +178,7 @@ class HashedHub:
 
 
 class _HashedReading(HashedHub):
-    """The wrapper of a hub that reads keys."""
+    """The wrapper of a hub that is a `KeyReader`."""
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
         assert isinstance(self._hub, KeyReader)
@@ -185,7 +187,7 @@ class _HashedReading(HashedHub):
 
 
 class _HashedErasing(HashedHub):
-    """The wrapper of a hub from which identities can be erased."""
+    """The wrapper of a hub that is an `Eraser`, from which identities can be erased."""
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
         return await self._eraser.order_erasure(marks)
@@ -198,7 +200,7 @@ class _HashedErasing(HashedHub):
         return await self._eraser.drop_keys(shard, hashed)
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """Erases by the plain names as well as their hashes, as keys may be from a time before they were hashed."""
+        """Erases by the plain names and by their hashes, because some keys may be older than the secret."""
         return await self._eraser.erase(shard, identity, self._hasher.with_hashes(names), cursor=cursor)
 
     @property
@@ -208,8 +210,8 @@ class _HashedErasing(HashedHub):
 
 
 PASSED_ON: Final = (SettingsStore, ContractStore, SnapshotBoard, Working)
-"""The ports whose methods take no keys to hash: contracts name their customers in plain text, and nodes hash the keys
-in a snapshot before they send it; see `KeyHasher`."""
+"""The protocols whose methods take no keys to hash: contracts name their customers in plain text, and nodes hash the
+keys in a snapshot by `KeyHasher` before they send it."""
 
 
 def _of_the_hub(name: str) -> property:
@@ -217,7 +219,7 @@ def _of_the_hub(name: str) -> property:
 
 
 def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
-    """Returns a wrapper of the hub that sends hashes in place of keys, with all further abilities of that hub."""
+    """Returns a wrapper of `hub` that sends hashes in place of keys, and has each further protocol that `hub` has."""
     able = ((KeyReader, _HashedReading), (Eraser, _HashedErasing))
     kinds = tuple(kind for port, kind in able if isinstance(hub, port)) or (HashedHub,)
     ports = [port for port in PASSED_ON if isinstance(hub, port)]

@@ -34,22 +34,23 @@ from math import floor
 from typing import Final
 
 NEED_MARGIN: Final = 1.5
-"""A node, or the bridge of a region, asks for this much more than it expects to use until the next exchange."""
+"""A node, or the bridge of a region, asks for this multiple of the use that it expects until the next exchange."""
 SLACK_KEPT: Final = 0.5
-"""The fraction of the capacity beyond all needs that nodes hold as well, each in proportion to its need. The hub grants
-as much."""
+"""The fraction of the capacity beyond the needs of all nodes that the hub grants in advance, to each node in proportion
+to its need."""
 SLACK_FADING: Final = 0.6
-"""SLACK_KEPT for buckets and sliding windows: unused capacity of a bucket drains nothing, and no window edge
-frees it all."""
+"""The value of SLACK_KEPT for buckets and sliding windows. It is larger, as unused capacity of a bucket drains nothing,
+and as no end of a window frees all capacity at once."""
 SLACK_FADING_ASKED: Final = 0.9
-"""SLACK_FADING if requests ask the hub when in doubt: they get there what their node lacks."""
+"""The value of SLACK_FADING if requests ask the hub when in doubt: they get from the hub what their node lacks."""
 SLACK_ASKED: Final = 0.0
-"""SLACK_KEPT of fixed windows if requests ask the hub when in doubt: capacity unused at the end of a fixed window is
-lost."""
+"""The value of SLACK_KEPT for fixed windows if requests ask the hub when in doubt. It is 0, because capacity that a
+node holds unused at the end of a window is lost."""
 HEADROOM_FRACTION: Final = 0.04
-"""The fraction of the unused capacity that a node may hold, however little use it expects."""
+"""The fraction of the unused capacity that a node may hold even if it expects to use less."""
 OVERDRAFT_FRACTION: Final = 0.01
-"""The largest overdraft of a node, as a fraction of the capacity; with the headroom that makes a twentieth."""
+"""The largest overdraft of a node, as a fraction of the capacity. The overdraft and the headroom are a twentieth
+together."""
 
 
 def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
@@ -66,13 +67,13 @@ def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
 
 
 def headroom_max(need: float, left: float, unit: float = 1.0) -> float:
-    """Returns the most that a node may hold unused, if `left` of the capacity is left to all nodes.
+    """Returns the most that a node may hold unused when all nodes have `left` of the capacity unused.
 
-    That is at least the node's `need`, and at least one request, which counts as `unit`.
+    The result is at least the node's `need`, and at least `unit`, the amount for which one request counts.
     """
     return max(need, unit, HEADROOM_FRACTION * left)
 
 
 def overdraft_max(capacity: int, unit: int = 1) -> int:
-    """Returns the largest overdraft of a node, by the limit's capacity; at least one request, counted as `unit`."""
+    """Returns the largest overdraft of a node on a limit of that capacity; at least `unit`, the amount of a request."""
     return max(unit, floor(OVERDRAFT_FRACTION * capacity))

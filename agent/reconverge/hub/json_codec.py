@@ -31,7 +31,7 @@ LIMITS_MAX: Final = 65_536
 
 
 class Malformed(ValueError):
-    """An error: a value is not of the expected kind. No part of it has been used."""
+    """Raised when a value read from a message is not of the expected kind; nothing of the message was used then."""
 
 
 class _NamedTotals(NamedTuple):
@@ -57,13 +57,16 @@ _ANSWER: Final[Ranges] = dict.fromkeys(CellAnswer._fields, SIGNED)
 
 
 def plain_batch(batch: Batch) -> list[Any]:
-    """Returns the batch as a list of lists, strings, whole numbers and one bool, after the version of the schema."""
+    """Returns a batch as a list: the version of the schema, then lists, strings, whole numbers and one bool."""
     cells = [list(cell) for cell in batch.cells]
     return [SCHEMA_VERSION, *batch[:-2], [list(sent_limit(limit)) for limit in batch.limits], cells]
 
 
 def read_batch(value: object, *, shards: int = 1) -> Batch:
-    """Returns the batch that `plain_batch` turned into `value`; tuples are accepted as lists. Raises Malformed."""
+    """Returns the batch that `plain_batch` made into `value`; also takes tuples for lists. Raises Malformed.
+
+    `shards` is the number of shards of the hub, one of which the batch must be for.
+    """
     names = ("schema", *Batch._fields)
     version, *header, limits, cells = _sequence("a batch", value, len(names), len(names))
     _check_version(version)
@@ -82,13 +85,13 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
 
 
 def plain_answer(answer: Answer) -> list[Any]:
-    """Returns the answer as a list of lists, strings and whole numbers, after the version of the schema."""
+    """Returns an answer as a list: the version of the schema, then lists, strings and whole numbers."""
     cells = [list(cell) for cell in answer.cells]
     return [SCHEMA_VERSION, answer.hub_us, answer.generation, int(answer.status), cells]
 
 
 def read_answer(value: object) -> Answer:
-    """Returns the answer that `plain_answer` turned into `value`. Raises Malformed."""
+    """Returns the answer that `plain_answer` made into `value`. Raises Malformed."""
     version, hub_us, generation, status, cells = _sequence("an answer", value, 5, 5)
     _check_version(version)
     fields = {"hub_us": hub_us, "generation": generation, "status": status}
@@ -98,12 +101,12 @@ def read_answer(value: object) -> Answer:
 
 
 def plain_totals(totals: Mapping[str, Totals]) -> dict[str, list[int]]:
-    """Returns the totals as lists of two whole numbers, by limit."""
+    """Returns totals as a dictionary: by the name of each limit, a list of its charges and its refunds."""
     return {name: list(each) for name, each in totals.items()}
 
 
 def read_totals(value: object) -> dict[str, Totals]:
-    """Returns the totals that `plain_totals` turned into `value`. Raises Malformed."""
+    """Returns the totals that `plain_totals` made into `value`. Raises Malformed."""
     if not isinstance(value, dict):
         _refuse("totals", value)
     named = [
@@ -113,7 +116,7 @@ def read_totals(value: object) -> dict[str, Totals]:
 
 
 def read_limit(value: object) -> LimitReport:
-    """Returns the report of a limit whose fields `sent_limit` turned into `value`. Raises Malformed."""
+    """Returns the report of a limit from `value`, the list of the fields by `sent_limit`. Raises Malformed."""
     fields = _sequence(LimitReport.__name__, value, len(LimitReport._fields) - 1, len(LimitReport._fields) - 1)
     limit: LimitReport = _row(LimitReport, (*fields, 0), _LIMIT, ("name", "algorithm", "variant"))
     if limit.algorithm not in KNOWN_ALGORITHMS:
@@ -128,7 +131,7 @@ def _row(kind: Any, value: object, ranges: Ranges, texts: tuple[str, ...]) -> An
 
 
 def _check(what: str, fields: Mapping[str, object], ranges: Ranges, *, texts: tuple[str, ...]) -> None:
-    """Raises Malformed if a text is no string that can be encoded, or a number is not whole or out of its range."""
+    """Raises Malformed if a field in `texts` is no valid string, or another is no whole number in its range."""
     for name, value in fields.items():
         if name in texts:
             if type(value) is not str or not _encodes(value):
@@ -165,7 +168,7 @@ def _refuse(name: str, value: object) -> NoReturn:
 
 
 def _shown(value: object) -> str:
-    """Returns a short text of a value for an error message, however large or deep the value is."""
+    """Returns a value as a short text for an error message, however large or deeply nested it is."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         return ascii(value)[:SHOWN_MAX] if isinstance(value, str) or abs(value) <= WHOLE_MAX else "so large a number"
     return "true or false" if isinstance(value, bool) else f"a {type(value).__name__}"

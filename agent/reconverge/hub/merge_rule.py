@@ -11,11 +11,12 @@ from reconverge.clock import Clock
 from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
 
 GROUP = "reconverge.merge_rule"
-"""The entry-point group whose entries make a `MergeRule` each."""
+"""The entry-point group of merge rules; each entry is a function that makes a `MergeRule`."""
 REFERENCE = "reference"
-"""The name of the plain rule."""
+"""The name of the plain merge rule."""
 ELECTED = "elected"
-"""The name of the rule as MQTT members apply it, one of which keeps the ledger; simulations include its faults."""
+"""The name of the merge rule as the members of an MQTT hub apply it, one of which keeps the ledger; its simulations
+have faults."""
 
 
 class MergeRule(Protocol):
@@ -30,13 +31,13 @@ class MergeRule(Protocol):
         ...
 
     def lose_data(self) -> None:
-        """Forgets everything, as a server does that restarts empty."""
+        """Forgets all data, as a server does that restarts empty."""
         ...
 
 
 @runtime_checkable
 class RegionRule(MergeRule, Protocol):
-    """The logic of a region's hub, which also handles loans."""
+    """The logic of a region's hub: a merge rule that also lists wishes and takes loans."""
 
     def tell_wishes(self, shard: int) -> Wishes: ...
 
@@ -59,6 +60,6 @@ def open_merge_rule(
 
 @cache
 def _entry_point(kind: str) -> importlib.metadata.EntryPoint:
-    """Finds a rule among all that is installed, of which each has a file to be read."""
+    """Returns the entry point of the rule `kind`; cached, because the search reads a file of each installed package."""
     (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     return entry

@@ -18,11 +18,12 @@ _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
     "pymemcache": ("is a client of memcached, where no nodes can meet", "redis://localhost:6379/0"),
     "pymongo": ("is a client of MongoDB, where no nodes can meet", "redis://localhost:6379/0"),
 }
-"""The packages whose objects people give in the place of a hub, each with the fact and an example of a URL."""
+"""For each package whose objects people pass in place of a hub: the fact about them, and an example of a URL to
+pass."""
 
 
 def no_hub(given: object) -> InvalidSetting:
-    """Returns the error about an object in the place of a hub; it names the server that a client of Redis connects to.
+    """Returns the error about `given`, an object passed in place of a hub; for a client, with its server's URL.
 
     The error never shows a password, which the client may have.
     """
@@ -43,7 +44,7 @@ def no_hub(given: object) -> InvalidSetting:
 
 
 def _url_of(client: Any) -> str | None:
-    """Returns the URL of the server that a client of redis-py, or its pool, connects to; None if it does not show."""
+    """Returns the URL of the server to which a client of redis-py, or its pool, connects; None if not known."""
     said = getattr(getattr(client, "connection_pool", client), "connection_kwargs", None)
     if not isinstance(said, Mapping) or not isinstance(said.get("host"), str):
         return None

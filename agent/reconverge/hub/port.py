@@ -37,7 +37,7 @@ class Hub(Protocol):
 
     @property
     def shards(self) -> int:
-        """Returns into how many independent parts the keys are divided; a batch is for one of them."""
+        """Returns the number of shards, the independent parts of the keys; each batch is for one shard."""
         ...
 
     async def exchange(self, batch: Batch) -> Answer:
@@ -70,9 +70,9 @@ class SettingsStore(Protocol):
         ...
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Returns the last post; None if there is none, or if it has expired. Raises HubUnavailable.
+        """Returns the last post; None if there is none, or if its time is over. Raises HubUnavailable.
 
-        Of a payload longer than `bytes_max`, the first `bytes_max + 1` bytes are enough.
+        Of a payload longer than `bytes_max`, returns at least the first `bytes_max + 1` bytes.
         """
         ...
 
@@ -126,13 +126,13 @@ class ContractStore(Protocol):
 
 
 class IndexHints(Protocol):
-    """A listener for hints that the index of the contracts may have changed. It serves one event loop."""
+    """A listener for the hub's hints that the index of the contracts may have changed. It serves one event loop."""
 
     async def changed(self) -> None:
-        """Waits until the index may have changed; on the first call, only until the listener listens for hints.
+        """Waits for a hint that the index may have changed; on the first call, only until it listens for hints.
 
-        A hint between two calls is not lost: the later call returns at once. Raises HubUnavailable; then hints may have
-        been lost, and the next call begins to listen anew.
+        If a hint comes between two calls, the later call returns at once. After HubUnavailable was raised, hints may
+        have been lost, and the next call begins to listen anew.
         """
         ...
 
@@ -171,20 +171,20 @@ class Region(Protocol):
 
     @property
     def shards(self) -> int:
-        """Returns into how many independent parts the keys are divided."""
+        """Returns the number of shards, the independent parts of the keys."""
         ...
 
     async def wishes(self, shard: int) -> Wishes:
-        """Returns the cells that need more than their region has, or have a loan; a bounded number of them.
+        """Returns the cells that need more capacity than the region has, or have a loan, up to a bound.
 
         Raises HubUnavailable.
         """
         ...
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Replaces the lender's loans for these cells; a `sequence` no higher than the last one changes nothing.
+        """Replaces the lender's loans to these cells; changes nothing if `sequence` is not above the last one's.
 
-        A larger loan is there at once. Nodes learn of a smaller one as they report; until they have given the
+        A larger loan is available at once. Nodes learn of a smaller loan when they report; until they have given the
         difference back, it counts as held. Raises HubUnavailable.
         """
         ...
@@ -206,7 +206,7 @@ class UsageLedger(Protocol):
 
     @property
     def shards(self) -> int:
-        """Returns into how many independent parts the identities are divided; see `shard_of`."""
+        """Returns the number of shards, the independent parts of the identities; see `shard_of`."""
         ...
 
     async def record(self, batch: UsageBatch) -> Recorded:
@@ -222,10 +222,10 @@ class UsageLedger(Protocol):
         ...
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
-        """Makes this exporter the leader for a kind of periods for `keep_s` seconds, unless another one leads.
+        """Makes `exporter` the leader in exporting periods of `kind`, for `keep_s` seconds, unless another one leads.
 
-        Returns the lease of the leader. This keeps two exporters from doing the same work. That nothing is billed twice
-        does not depend on it. With 0 seconds the exporter gives the lead up. Raises HubUnavailable.
+        Returns the lease of the leader. A leader keeps two exporters from doing the same work; that nothing is billed
+        twice does not depend on it. With 0 seconds the exporter gives up the lead. Raises HubUnavailable.
         """
         ...
 
@@ -234,31 +234,31 @@ class UsageLedger(Protocol):
         ...
 
     async def close_period(self, period: Period, shard: int) -> bool:
-        """Closes a period: records up to its end count as late from now on. Raises HubUnavailable.
+        """Closes a period if it is over by the hub's clock, and returns whether it is. Raises HubUnavailable.
 
-        Returns whether the period is over by the hub's clock; if not, nothing changes.
+        Usage that is recorded later in a closed period counts as late.
         """
         ...
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
-        """Returns the events that are not confirmed yet, new ones among them; empty if there are none.
+        """Returns the events of a page that are not confirmed yet, and makes new ones for usage that has no event.
 
         Raises HubUnavailable.
         """
         ...
 
     async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
-        """Notes that these events, all of one period, were delivered. They are not issued again.
+        """Notes that `events`, all of one period, were delivered, so that they are not issued again.
 
         Raises HubUnavailable.
         """
         ...
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
-        """Notes that the export of a period that is over is complete: all events up to its end are confirmed.
+        """Notes that the export of a period that is over is complete: all its events are confirmed.
 
-        `late_mark` is the mark of a late period, as `marks` returned it: the period is late no longer, unless more
-        records have come since then. Raises HubUnavailable.
+        `late_mark` is the mark that `marks` returned if the period was late; the period is late no longer, unless more
+        usage was recorded since then. Raises HubUnavailable.
         """
         ...
 
@@ -276,18 +276,18 @@ class AddressLedger(Protocol):
     """
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
-        """Returns the secret with which all nodes hash addresses: the first that was proposed; empty if none was.
+        """Returns the secret with which all nodes hash addresses: the first one proposed; empty if there is none.
 
         Raises HubUnavailable.
         """
         ...
 
     async def note_addresses(self, report: AddressReport) -> int:
-        """Merges a node's report; returns how many identities did not fit. Raises HubUnavailable."""
+        """Merges a node's sketches; returns how many identities there was no room for. Raises HubUnavailable."""
         ...
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
-        """Returns the registers of each identity's sketch in an hour. Raises HubUnavailable."""
+        """Returns the registers of the sketches of an hour and secret, by identity. Raises HubUnavailable."""
         ...
 
 
@@ -301,7 +301,7 @@ class UsageHub(Protocol):
 
     @property
     def usage(self) -> UsageLedger:
-        """Returns the ledger, which uses the hub's connections; `Hub.close` closes them."""
+        """Returns the hub's usage ledger, which uses the hub's connections; `Hub.close` closes them."""
         ...
 
     async def close(self) -> None: ...
@@ -321,7 +321,7 @@ class KeyReader(Protocol):
 
     @property
     def shards(self) -> int:
-        """Returns into how many independent parts the keys are divided."""
+        """Returns the number of shards, the independent parts of the keys."""
         ...
 
     async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
@@ -345,7 +345,7 @@ class Adoptable(Protocol):
 
     @property
     def shards(self) -> int:
-        """Returns into how many independent parts the keys are divided."""
+        """Returns the number of shards, the independent parts of the keys."""
         ...
 
     async def data(self, shard: int) -> HubData:
@@ -373,36 +373,37 @@ class Eraser(Protocol):
 
     @property
     def shards(self) -> int:
-        """Returns into how many independent parts the keys are divided."""
+        """Returns the number of shards, the independent parts of the keys."""
         ...
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        """Stores an order for each of these marks; returns the moment of the last one. Raises HubUnavailable."""
+        """Stores one order for each of `marks`; returns the moment of the last order. Raises HubUnavailable."""
         ...
 
     async def erasures(self, since_us: int) -> Erasures:
-        """Returns the orders given after that moment of the hub's clock, and the hub's time. Raises HubUnavailable."""
+        """Returns the orders given after `since_us` of the hub's clock, and the hub's time. Raises HubUnavailable."""
         ...
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
-        """Drops those of up to `READ_MAX` keys of one shard that no live node has; returns how many stay.
+        """Drops those of the keys that no live node has; returns how many keys stay. Raises HubUnavailable.
 
-        Raises HubUnavailable.
+        `questions` names at most `READ_MAX` keys of the shard.
         """
         ...
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """Takes one step in a search for all data of an identity in a shard; drops them as `drop_keys` does.
+        """Searches some of a shard's data for an identity, and erases those that it finds. Raises HubUnavailable.
 
-        Usage is found by the identity; keys of limits by any of the `names`, see `names_in`. The first step has the
-        cursor 0, each further one the cursor that the step before has returned. Raises HubUnavailable.
+        Usage is found by the identity, and keys of limits by any of `names` (see `names_in`); keys are dropped as
+        `drop_keys` does. The first step has the cursor 0, and each further step the cursor that the step before has
+        returned.
         """
         ...
 
 
 @runtime_checkable
 class UsageEraser(Protocol):
-    """A ledger from which an account can take back its reports; not every ledger need be one."""
+    """A ledger from which an account can withdraw its reports; not every ledger need be one."""
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
         """Removes the account's counts from these rows, of which there are at most about BATCH_ROWS_MAX.
@@ -423,7 +424,7 @@ class KeyMarker(Protocol):
     """
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """Stores a mark for `keep_s` seconds unless another one is there. Returns the mark that is stored then.
+        """Stores `mark` for `keep_s` seconds unless another mark is stored. Returns the stored mark.
 
         Raises HubUnavailable.
         """
@@ -441,7 +442,7 @@ class SnapshotBoard(Protocol):
     """
 
     async def watch(self, *, keep_s: float) -> None:
-        """Requests snapshots of all nodes for `keep_s` seconds from now, or longer if that was requested.
+        """Requests snapshots from all nodes for the next `keep_s` seconds; a longer earlier request stays in force.
 
         Raises HubUnavailable.
         """
@@ -467,7 +468,7 @@ class SnapshotBoard(Protocol):
 class Working(Protocol):
     """A hub that also works between exchanges, for example to answer other nodes. Not every hub need be one.
 
-    It does so in tasks of its own, in the event loop of the exchanges. While it is at work, that loop must go on.
+    The hub works in tasks of its own, in the event loop of the exchanges, which must go on while `at_work` is true.
     """
 
     @property

@@ -7,11 +7,12 @@ from typing import Final, NamedTuple
 from reconverge.hub.report import LimitReport
 
 READ_MAX: Final = 256
-"""The most keys of one reading: as many as one batch has, so that no node waits longer than for a batch."""
+"""The most keys of one reading: as many as one batch has, so that other nodes wait no longer for a reading than for a
+batch."""
 
 
 class KeyQuestion(NamedTuple):
-    """A question about one key, with the limit as a node declares it; the limit's totals are not used."""
+    """A question about the use of one key, with its limit as a node declares it; the limit's totals are ignored."""
 
     limit: LimitReport
     key: str
@@ -21,26 +22,26 @@ class KeyReading(NamedTuple):
     """The use of one key by all nodes, as far as they have reported it; in units of the limit's quota."""
 
     used: int
-    """The use that counts in the current window, rounded up; including that of departed nodes."""
+    """The use by all nodes that counts in the current window, rounded up; including the use of departed nodes."""
     allowances: int
-    """The rest of live nodes' allowances, which they may use without asking."""
+    """The unused part of live nodes' allowances, which they may use without asking the hub."""
     free: int
     """The part of the capacity that is granted to no node."""
     capacity: int
-    """The smallest capacity that a live node or the reader declares, with the loans to the region."""
+    """The smallest capacity that a live node or the reader declares, plus the amount lent to the region."""
     nodes: int
-    """How many live nodes have reported this key, and have not forgotten it."""
+    """How many live nodes have this key: have reported it, and have not forgotten it."""
     free_us: int
-    """From when on, by the hub's clock, a cost of 1 fits if nothing more is charged. The hub's time if it fits now. For
-    charges that expire by dates, which only nodes know, it is the latest possible moment."""
+    """The moment, by the hub's clock, at which a cost of 1 fits if nothing more is charged; the hub's time if it fits
+    now. For charges that expire one by one, whose dates only nodes know, it is the latest possible moment."""
     learns_until_us: int
-    """Until when the hub grants nothing of this key, because it has lost data; 0 if it grants."""
+    """The moment until which the hub grants nothing on this key, because it has lost data; 0 if it grants now."""
 
 
 class KeyReadings(NamedTuple):
-    """The answers to several questions, in the same order, as of one moment."""
+    """The hub's answers to several questions, in the order of the questions, all as of one moment."""
 
     hub_us: int
     generation: str
-    """The name of the hub's data; empty as long as no node has reported anything."""
+    """The name of the hub's data; empty if no node has reported anything yet."""
     keys: tuple[KeyReading, ...]

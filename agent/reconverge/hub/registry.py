@@ -12,17 +12,18 @@ from reconverge.errors import InvalidSetting, MissingExtra, UnknownHub
 from reconverge.hub.port import Hub
 
 GROUP = "reconverge.hubs"
-"""The entry-point group: each entry is named after a scheme and is a `HubFactory`."""
+"""The entry-point group of hubs; each entry has the name of a scheme of URLs, and is a `HubFactory`."""
 MEMORY = "memory"
-"""The scheme of a node without a hub; no hub is opened for it."""
+"""The scheme of the URL of a node without a hub."""
 UNKNOWN_OPTION: Final = "has an option that is not known"
-"""The beginning of the message about an option of the URL that the hub does not know."""
+"""The beginning of the error about an option in a URL that the hub does not know."""
 EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
-"""The extra that installs the packages for a scheme, if it is not `redis`."""
+"""For each scheme, the extra of this package that installs its hub; schemes not listed need the extra `redis`."""
 
 
 Credentials = Callable[[], Sequence[str]]
-"""Returns the present login to a hub, `(user, password)` or `(password,)`, and may take its time to fetch it."""
+"""Returns the present login to a hub, `(user, password)` or `(password,)`; may take a while, for example to fetch
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,9 @@ class HubSettings:
 
     namespace: str
     timeout_s: float
-    """How long one exchange may take, connecting included."""
+    """The time that one exchange may take, in seconds, with connecting."""
     credentials: Credentials | None = field(default=None, repr=False)
-    """Called for the login before each connection; None if the URL alone has it."""
+    """A function that is called for the login before each connection; None if only the URL may contain one."""
 
 
 HubFactory = Callable[[str, HubSettings], Hub]
@@ -60,7 +61,7 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
 
 
 def scheme_of(url: str) -> str:
-    """Returns the part of a URL before `://`. Raises InvalidSetting when there is none."""
+    """Returns the part of `url` before `://`. Raises InvalidSetting if there is no such part."""
     scheme, found, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
     if not found or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         shown = redacted(url) if isinstance(url, str) else url
@@ -88,7 +89,7 @@ def redacted(url: str) -> str:
 
 
 def advice_about(name: str) -> str:
-    """Returns advice about a hub that does not answer. `name` is its redacted URL, or a description."""
+    """Returns advice on a hub that does not answer, as a clause. `name` is its redacted URL, or a description."""
     if "://" not in name:
         return "its own log may say why it does not answer"
     return f"`reconverge doctor --hub {'URL' if '***' in name or ' ' in name else name}` says what to correct"

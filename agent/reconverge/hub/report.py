@@ -21,36 +21,36 @@ WHOLE_MAX = 2**53
 UNBOUNDED = -1
 """The value of an infinite `max_overshoot` in messages, which hold only integers."""
 NOT_TAKEN = -1
-"""The number of nodes in an answer that means: the hub has no room for this key, stores nothing of it, and grants
-nothing. All other fields of that answer are those of an unused key, with no allowance and nothing free. So a node that
-does not know this mark takes the key for such a one, and admits no more than its policy allows without an allowance."""
+"""The value of `nodes` in an answer that means: the hub has no room for this key, stores nothing of it and grants
+nothing. All other fields are those of an unused key with nothing free, so a node that does not know this mark takes the
+key for unused, and admits only what its policy allows without an allowance."""
 FORGOTTEN = 2**31 - 1
-"""In place of `asked` in a report: with this report the node forgets the key, see `CellReport.forgotten`. In place of
-`nodes` in the answer to such a report: the hub has taken over what the node has used. A hub that does not know this
-mark merges the report as any other and answers without the mark, so the node keeps the key."""
+"""As `asked` in a report: the node forgets the key with this report, see `CellReport.forgotten`. As `nodes` in the
+answer: the hub now counts the use that the node has reported. A hub that does not know this mark merges the report as
+any other and answers without the mark, so the node keeps the key."""
 ASKS = 2**31
-"""Added to `asked` in a report: the node asks the hub when it is in doubt, and what is added to the mark is the cost
-that waits for the answer. A hub that does not know this mark takes it for a large demand, and grants an allowance as
-ever."""
+"""Added to `asked` in a report if requests on the node ask the hub when in doubt; the rest of `asked` is the cost of
+requests that wait for the answer. A hub that does not know this mark takes it for a large demand, and grants as
+usual."""
 AT_HUB = 2**30
-"""Added to the number of nodes in the answer to a report with ASKS: the free capacity of this key stays at the hub. The
-node was granted what it had asked for and nothing in advance, and keeps nothing; see `CellAnswer.allowance`."""
+"""Added to `nodes` in the answer to a report with ASKS if the free capacity of this key stays at the hub. The hub has
+granted what the waiting requests cost and nothing in advance; see `CellAnswer.allowance`."""
 FLOATS = 2**30
-"""Added to ASKS in a report about a bucket which, by the node's last answer, is kept at the hub: the hub adds the
-node's charges since its last report to its own bucket, and so it does with `previous`, the part of the returned
-allowance that has drained since."""
+"""Added to ASKS in a report about a bucket that is kept at the hub by the node's last answer: the hub adds to its own
+bucket the node's charges since its last report, and `previous`, the part of the returned allowance that has drained
+since."""
 WAITING_MAX = FLOATS - 1
-"""The largest waiting cost in a report."""
+"""The largest cost of waiting requests in a report."""
 
 
 class Status(IntEnum):
-    """The result of a batch."""
+    """How a hub has dealt with a batch."""
 
     MERGED = 0
     STALE = 1
-    """A newer batch of this node had come before it: nothing was merged."""
+    """A newer batch of this node had arrived before this one: nothing of it was merged."""
     LAPSED = 2
-    """The hub has given up on this node: nothing was merged, and the node must take a new name."""
+    """The hub counts this node as gone: nothing was merged, and the node must take a new name."""
 
 
 class LimitReport(NamedTuple):
@@ -62,23 +62,24 @@ class LimitReport(NamedTuple):
     quota: int
     capacity: int
     overshoot_milli: int
-    """Largest sum of overdraft allowances, in thousandths of the capacity; 0 means strict, UNBOUNDED infinite."""
+    """The largest sum of all nodes' overdrafts, in thousandths of the capacity; 0 for a strict limit, UNBOUNDED for no
+    bound."""
     charged: int
-    """Cost charged since the node's account began. Never falls."""
+    """The cost charged by the node's account since the account began; never falls."""
     refunded: int
-    """Cost given back since the node's account began. Never falls."""
+    """The cost given back to the node's account since the account began; never falls."""
     variant: str = ""
     """Distinguishes the limit's cells from others of the same name, algorithm and window: "first-hit", "interval" for a
     bucket that refills in steps, "calendar@" and a time zone; empty for all others."""
     withheld: int = 0
-    """How much of a bucket's capacity a new key begins without."""
+    """The part of a bucket's capacity that a new key begins without."""
     window: int = 0
     """The number of the node's present window, if the limit follows a calendar, as the hub does not know calendars."""
     opens_us: int = 0
     closes_us: int = 0
     """When the window of number `window` ends; 0 if the limit follows no calendar."""
     interval_us: int = 0
-    """The sync interval of the limit; 0 if it is the batch's."""
+    """The sync interval of the limit; 0 if it is the interval of the batch."""
     apart: int = 0
     """The part of the capacity that is not this region's own: other regions have it, or lend it; 0 without regions."""
     lease_us: int = 0
@@ -103,18 +104,18 @@ def sent_limit(limit: LimitReport) -> tuple[str | int, ...]:
 
 
 def heard_limit(limit: LimitReport) -> LimitReport:
-    """Returns the report of a limit from the fields that `sent_limit` has sent."""
+    """Returns the report of a limit whose fields `sent_limit` returned."""
     return limit if limit.closes_us else limit._replace(window=0, lease_us=limit.window)
 
 
 COUNTED_AS: Final = {GCRA: TOKEN_BUCKET, SLIDING_SLICES: SLIDING_LOG}
-"""The algorithms that a hub counts as it counts another one, in the same cells."""
+"""For some algorithms, the algorithm as which a hub counts them, in the same cells."""
 
 
 def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
-    """Returns what identifies the cells of a limit: name, way of counting, window, variant.
+    """Returns what distinguishes the cells of a limit: its name, its algorithm as counted, its window, its variant.
 
-    Reports of one key are about the same cell if and only if these four are the same.
+    Reports of one key are about the same cell if and only if these four are equal.
     """
     return limit.name, COUNTED_AS.get(limit.algorithm, limit.algorithm), limit.window_us, limit.variant
 
@@ -123,7 +124,7 @@ class CellReport(NamedTuple):
     """One node's counts, allowances and needs for one key."""
 
     limit: int
-    """The place of its limit in the batch."""
+    """The index of the key's limit among the batch's limits."""
     key: str
     epoch: int
     """The number of the window that `current` belongs to; if windows begin with the first hit, the moment at which that
@@ -135,21 +136,21 @@ class CellReport(NamedTuple):
     many microseconds any of them may still be in use."""
     allowance: int
     base: int
-    """The allowance with which the next window starts; fixed windows only."""
+    """The allowance with which the node begins the next window; for fixed windows only."""
     overdraft: int
-    """How far past its allowance the node may go in calm times."""
+    """The amount by which the node may exceed its allowance while the fleet is calm."""
     need_milli: int
-    """The use that the node expects until the next exchange, in thousandths."""
+    """The use that the node expects until its next exchange, in thousandths of a unit."""
     ask: int
-    """The largest cost refused since the last exchange, 0 when none was."""
+    """The largest cost of a request refused since the last exchange; 0 if none was refused."""
     asked: int
-    """Cost asked for since the last exchange, admitted or not; see also FORGOTTEN and ASKS."""
+    """The cost of all requests since the last exchange, admitted or not; or a mark, FORGOTTEN or ASKS."""
     demand_milli: int
-    """Cost asked for per second, admitted or not, in thousandths."""
+    """The cost of all requests per second, admitted or not, in thousandths."""
     window_demand: int
-    """Cost asked for in this window, admitted or not."""
+    """The cost of all requests in this window, admitted or not."""
     reset_us: int
-    """Charges before this moment are forgotten; 0 when the key was never reset."""
+    """The moment of the key's last reset, before which no charge counts any more; 0 if the key was never reset."""
 
     @property
     def forgotten(self) -> bool:
@@ -168,25 +169,25 @@ class CellReport(NamedTuple):
 
     @property
     def floats(self) -> bool:
-        """Returns whether the key is a bucket of which the node holds only the hub's last grant; see FLOATS."""
+        """Returns whether the key is a bucket of which the node holds only the hub's last grant (the mark FLOATS)."""
         return self.asks and self.asked >= ASKS + FLOATS
 
     @property
     def waiting(self) -> int:
-        """Returns the cost of the requests that wait for the answer."""
+        """Returns the cost of the requests on the node that wait for the hub's answer."""
         return (self.asked - ASKS) % FLOATS if self.asks else 0
 
 
 @runtime_checkable
 class Rows(Protocol):
-    """Cell reports that can be packed as `REPORT_ROWS` describes, without their keys."""
+    """Cell reports that can be packed together into rows, in the format of `REPORT_ROWS`, without their keys."""
 
     def rows(self) -> bytes:
-        """Returns the packed rows one after the other: narrow ones if all amounts fit into them, else wide ones."""
+        """Returns the packed rows of all reports: narrow rows if all amounts fit into these, else wide rows."""
         ...
 
     def names(self, prefixes: Sequence[bytes]) -> list[bytes]:
-        """Returns the key of each report in UTF-8, after the prefix of its limit."""
+        """Returns the keys of all reports in UTF-8, each with `prefixes[report.limit]` before it."""
         ...
 
 
@@ -197,72 +198,69 @@ def rows_of(cells: Sequence[CellReport]) -> Rows | None:
 
 @cache
 def _is_rows(kind: type) -> bool:
-    """Whether a class implements `Rows`; remembered for each class.
-
-    Python 3.11 looks up all members of a protocol each time, which would take 2 % of an exchange.
-    """
+    """Whether a class implements `Rows`; cached, as Python 3.11 looks up a protocol's members at each check."""
     return issubclass(kind, Rows)
 
 
 class Batch(NamedTuple):
-    """All that one node reports in one exchange with one shard of the hub."""
+    """All reports that one node sends to one shard of the hub in one exchange."""
 
     node: str
     """The node's name: new for every start of a process, for every fork, and after every lease that ended."""
     account: str
-    """The name under which the lifetime numbers are kept; new for every start and fork."""
+    """The name of the account to whose totals the limits' charges belong; new for every start and fork."""
     shard: int
     sequence: int
-    """Rises with every batch of this node to this shard; the hub ignores all but the newest."""
+    """A number that rises with every batch of this node to this shard; the hub ignores a batch unless its number is the
+    highest."""
     generation: str
-    """The hub's data as this node last saw them; empty before the first answer."""
+    """The name of the hub's data in the last answer to this node; empty before the first answer."""
     interval_us: int
-    """The sync interval of this node, and of all limits without one of their own."""
+    """The sync interval of this node, which holds for each limit that has none of its own."""
     lease_us: int
-    """How long the node's allowances are its own after this batch."""
+    """For how long after this batch the node may use its allowances."""
     leaving: bool
-    """Whether this is the node's last batch, after which it holds no allowances any more."""
+    """Whether this is the node's last batch, after which it uses no allowance any more."""
     limits: tuple[LimitReport, ...]
     cells: Sequence[CellReport]
 
 
 class CellAnswer(NamedTuple):
-    """The hub's answer about one key, with the allowances that it grants to the node that has reported."""
+    """The hub's answer about one key, with the allowances that it grants to the node that has reported the key."""
 
     epoch: int
-    """The number of the hub's window, counted as in a report; negative while none is open."""
+    """The number of the hub's present window, as in `CellReport.epoch`; negative while no window is open."""
     allowance: int
-    """How far the node may go by itself. For a key that is kept at the hub: with a sliding window, how much the node
-    may charge in the window `epoch` and in no other, beside its other use; with a bucket, how much beyond its reported
-    charges."""
+    """The use up to which the node may admit by itself. For a key that is kept at the hub: in a sliding window, the
+    charges in window `epoch` alone, beside the node's other use; in a bucket, the use beyond the reported charges."""
     base: int
     overdraft: int
     capacity: int
-    """The smallest capacity among the live nodes; the allowances of all sum to at most this."""
+    """The smallest capacity that a live node declares; the allowances of all nodes sum to at most this."""
     free: int
     """The part of the capacity that is granted to no node."""
     reserved: int
-    """The amount that the hub saves up for another node whose ask was refused first."""
+    """The amount that the hub saves for another node, whose request was refused earlier."""
     current: int
-    """The cost charged by all nodes in this window; for a bucket, the merged fill in thousandths; for charges with
-    dates, all that nodes have in use."""
+    """The cost charged by all nodes in this window; for a bucket, its merged level in thousandths; for charges with
+    dates, the use that still counts."""
     previous: int
-    """The cost charged by all nodes in the window before; for a bucket, the sum of the nodes' fills in thousandths."""
+    """The cost charged by all nodes in the window before; for a bucket, the sum of the nodes' levels in thousandths."""
     silent: int
-    """Unused allowances of nodes that have not reported lately; they may be in use."""
+    """The unused allowances of nodes that have not reported lately, which may have used them."""
     needs_milli: int
     demand_milli: int
     nodes: int
     """How many nodes need this key, plus AT_HUB if it is kept at the hub; NOT_TAKEN if the hub has no room for it."""
     last_demand: int
-    """Cost asked for by all nodes in the window before."""
+    """The cost of all requests on all nodes in the window before, admitted or not."""
     window_demand: int
-    """Cost asked for by all nodes in this window."""
+    """The cost of all requests on all nodes in this window, admitted or not."""
     reset_us: int
 
 
 class AnswerRows(Sequence[CellAnswer]):
-    """Cell answers in the packed rows in which they were received; each becomes a `CellAnswer` when it is read."""
+    """Cell answers, stored as the packed rows that were received; iteration makes a `CellAnswer` of each row."""
 
     __slots__ = ("raw", "wide")
 
@@ -293,17 +291,17 @@ class AnswerRows(Sequence[CellAnswer]):
 
 
 class Answer(NamedTuple):
-    """The hub's answer to one batch; if that was merged, one cell answer for each cell report, in the same order."""
+    """The hub's answer to a batch; if the batch was merged, with an answer for each cell report, in their order."""
 
     hub_us: int
-    """The hub's clock when it merged the batch."""
+    """The hub's clock when it merged the batch, in microseconds."""
     generation: str
     status: Status
     cells: Sequence[CellAnswer]
 
 
 REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])
-"""The fields of a cell report's row: all without the key, those that have 64 bits in any case first.
+"""The fields in the row of a cell report: all but the key; fields that always have 64 bits come first.
 
 `reports.c` and `exchange.lua` repeat them; `tests/hub/test_row_layout.py` compares.
 """
@@ -312,11 +310,11 @@ REPORT_ROWS: Final = (Struct("<qqIi9I"), Struct(f"<{len(REPORT_ROW)}q"))
 report_row: Final = cast(
     "Callable[[CellReport], tuple[int, ...]]", itemgetter(*map(CellReport._fields.index, REPORT_ROW))
 )
-"""Returns the numbers of a cell report's row."""
+"""Returns the fields of a cell report as the numbers of its row, in the order of REPORT_ROW."""
 
 
 def report_of_row(key: str, row: Sequence[int]) -> CellReport:
-    """Returns the report about a key from its row of numbers."""
+    """Returns the cell report of `key` whose other fields are the numbers in `row`."""
     epoch, reset_us, limit, *others = row
     return CellReport._make((limit, key, epoch, *others, reset_us))
 
@@ -326,42 +324,42 @@ ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
 
 
 class Wish(NamedTuple):
-    """A cell of a region's hub that needs more than the region's own part, or that has a loan."""
+    """A cell of a region's hub that needs more than the region's own part, or that already has a loan."""
 
     cell: str
-    """The hub's own name for it; the same in all regions whose hubs are of one kind."""
+    """The name of the cell at the hub; it is the same in all regions whose hubs are of one kind."""
     limit: str
     capacity: int
-    """The capacity of the whole limit."""
+    """The capacity of the limit in all regions together."""
     quota: int
     window_us: int
     own: int
-    """The region's own part of the capacity, as far as its live nodes agree."""
+    """The region's own part of the capacity: the smallest that a live node declares."""
     used: int
-    """The use of all nodes of the region, as far as it counts, rounded up."""
+    """The use that still counts of all nodes in the region, rounded up."""
     needs_milli: int
     demand_milli: int
     reserved: int
-    """The amount that the node lacks whose ask was refused first."""
+    """The amount that the longest-waiting node lacks for its refused request; 0 if none waits."""
     fades_us: int
-    """For how long, in addition to a lease, charges that a node makes now can count."""
+    """How long a charge that a node makes now can still count, in addition to a lease, in microseconds."""
     heard_us: int
-    """When a node last reported the cell."""
+    """When a node last reported the cell, by the hub's clock."""
 
 
 class Wishes(NamedTuple):
-    """The wishes of one shard of a region's hub."""
+    """The hub's list of cells that need loans, for one shard of a region."""
 
     hub_us: int
     generation: str
-    """Empty as long as no node has reported anything."""
+    """The name of the hub's data; empty if no node has reported anything yet."""
     lease_us: int
-    """The longest lease among the region's nodes."""
+    """The longest lease among the region's nodes, in microseconds."""
     wishes: tuple[Wish, ...]
 
 
 class Loan(NamedTuple):
-    """How much more of a cell's capacity a region may use, and until when by its hub's clock."""
+    """A loan to a region: how much more of a cell's capacity it may use, and until when by its hub's clock."""
 
     cell: str
     amount: int
@@ -369,14 +367,15 @@ class Loan(NamedTuple):
 
 
 class Lent(NamedTuple):
-    """The result of loans, one for each in their order."""
+    """The result of a call that makes loans: one amount for each loan, in their order."""
 
     hub_us: int
     generation: str
     status: Status
-    """STALE if the lender has sent a newer call; then nothing was changed."""
+    """STALE if a newer call of the lender had arrived before, so that nothing was changed."""
     held: tuple[int, ...]
-    """How much of each loan is, or may be, in use: no less than was lent now; -1 if there is no such cell."""
+    """For each loan, the amount that nodes hold or may hold: no less than this call has lent; -1 if there is no such
+    cell."""
 
 
 class Totals(NamedTuple):

@@ -16,48 +16,51 @@ HOUR: Final = "hour"
 DAY: Final = "day"
 MONTH: Final = "month"
 KINDS: Final = (MINUTE, HOUR, DAY, MONTH)
-"""The kinds of periods, the shortest first. All follow UTC."""
+"""The kinds of periods, the shortest first. Periods begin and end by UTC."""
 LENGTH_MS: Final[Mapping[str, int]] = {MINUTE: 60_000, HOUR: 3_600_000, DAY: 86_400_000, MONTH: 31 * 86_400_000}
-"""How long a period of each kind lasts at most."""
+"""The longest duration of a period of each kind, in milliseconds."""
 AHEAD_MS: Final = 300_000
-"""How long before a period begins, by the hub's clock, its usage is accepted: clocks that follow a time server differ
-by less. Usage that is dated further ahead comes from a clock that is wrong."""
+"""How many milliseconds before a period begins, by the hub's clock, its usage is accepted. Clocks that follow a time
+server differ by less; usage dated further ahead comes from a clock that is wrong."""
 MONTHS: Final = 12
 EPOCH_YEAR: Final = 1970
 PAGES: Final = 16
-"""Into how many parts a shard divides the rows of one period, so that no script goes through more than one part."""
+"""The number of pages into which a shard divides the rows of a period, so that no script goes through more than one
+page."""
 ROWS_MAX: Final = 4096
 """The most rows of one page at a hub; with 16 pages 65,536 keys of a period in each shard. A script that reads a whole
 page of them holds up a Redis for a few milliseconds."""
 BATCH_ROWS_MAX: Final = 256
-"""About the most rows of one batch. A Redis on a busy machine took 12 us for each, so no other node waits for longer
-than 3 ms for the batch of this one."""
+"""The most rows of one batch, about: a Redis on a busy machine took 12 us for each row, so other nodes wait for at most
+3 ms."""
 EVENTS_MAX: Final = 500
 """The most events that one call issues."""
 SEQUENCE_KEPT_MS: Final = 2 * 86_400_000
-"""How long a hub remembers an account that is silent or gone; no network delays a message for longer."""
+"""For how many milliseconds a hub remembers the last batch of an account that is silent or gone; no network delays a
+message for longer."""
 LOAD_KEPT_US: Final = 120 * 1_000_000
-"""A node that has reported no load for this long counts as gone. A new account's first batch makes the hub forget such
-nodes."""
+"""After this many microseconds without a report of its load, a node counts as gone. The first batch of a new account
+makes the hub forget nodes that are gone."""
 REGISTERS: Final = 256
-"""The size in bytes of the sketch by which the addresses of one identity are counted. Four times as many would halve
+"""The size in bytes of a sketch, by which the addresses of one identity are counted. Four times the size would halve
 the error."""
 SKETCHES_MAX: Final = 5000
-"""The most identities of one hour whose addresses a node or a shard counts: 1.5 MB. Later ones are left out."""
+"""The most identities of one hour whose addresses a node or a shard counts (1.5 MB); addresses of further identities
+are not counted."""
 SKETCHES_REPORTED_MAX: Final = 64
 """The most identities in one report of addresses, so that a script of a Redis is over within a few milliseconds."""
 SKETCHES_KEPT_HOURS: Final = 2
-"""For how many hours a hub keeps sketches; those of the last hour for as long after their last change."""
+"""For how many hours after their last change a hub keeps the sketches of an hour."""
 SECRET_KEPT_MS: Final = 2 * 86_400_000
-"""How long a hub keeps the secret by which addresses are hashed after a node has asked for it last."""
+"""For how many milliseconds after a node's last question a hub keeps the secret with which addresses are hashed."""
 OTHERS: Final = "(others)"
-"""The identity under which usage is counted for which there is no room."""
+"""The identity under which a hub counts usage when it has no room for a further row."""
 _DAYS_TO_MARCH_1970: Final = 365 * 1970 + 1970 // 4 - 1970 // 100 + 1970 // 400
-"""Days in the count of `period_start_s`."""
+"""The days from the beginning of the calendar that `period_start_s` uses to the first of March 1970."""
 
 
 class Period(NamedTuple):
-    """One minute, hour, day or month, by its number since 1970."""
+    """One minute, hour, day or month, given by its kind and its number, counted from 1970."""
 
     kind: str
     number: int
@@ -67,7 +70,7 @@ class Period(NamedTuple):
 
 
 class UsageKey(NamedTuple):
-    """The dimensions that usage is counted by."""
+    """The three names by which usage is counted: the identity, the limit and the route."""
 
     identity: str
     limit: str
@@ -75,14 +78,14 @@ class UsageKey(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The usage under one key: numbers of requests and their costs."""
+    """The usage under one key: the cost charged and the numbers of requests."""
 
     cost: int
-    """The cost charged, less the cost given back."""
+    """The cost charged, less the cost that was given back."""
     requests: int
-    """Requests that were admitted."""
+    """The number of requests that were admitted."""
     refused: int
-    """Requests that were refused; they are charged nothing."""
+    """The number of requests that were refused, and charged nothing."""
 
 
 NOTHING: Final = Counts(0, 0, 0)
@@ -101,24 +104,24 @@ class Retention(NamedTuple):
 
     minute: int = 180
     hour: int = 960
-    """40 days, so that an exporter of hours that was away for a month catches up."""
+    """960 hours are 40 days, so that an exporter of hours that was away for a month can catch up."""
     day: int = 92
     month: int = 14
 
     def keep_ms(self, kind: str) -> int:
-        """Returns for how many milliseconds a period is kept after its last change.
+        """Returns for how many milliseconds after its last change a hub keeps a period of that kind.
 
-        That is longer than the time in which records of it are accepted.
+        It is longer than the time in which records of the period are accepted.
         """
         return (int(getattr(self, kind)) + 1) * LENGTH_MS[kind] + AHEAD_MS
 
 
 SKETCHES_RETENTION: Final = Retention(hour=SKETCHES_KEPT_HOURS - 1)
-"""The hour that it is by the hub's clock, and the one before."""
+"""The retention of sketches at a hub: the hour that it is by the hub's clock, and the hour before."""
 
 
 class NodeLoad(NamedTuple):
-    """The load of one node."""
+    """The load of one node, as it has reported it."""
 
     node: str
     requests_per_s: float
@@ -128,22 +131,23 @@ class NodeLoad(NamedTuple):
 
 
 class UsageBatch(NamedTuple):
-    """The counts of one node's account that it reports to one shard at once, at most about BATCH_ROWS_MAX rows."""
+    """The counts that one node's account reports to one shard in one message, in at most about BATCH_ROWS_MAX rows."""
 
     account: str
-    """New for every start of a process and every fork."""
+    """The name of the account, which is new for every start of a process and every fork."""
     shard: int
     sequence: int
-    """Rises with every batch of this account to this shard; the hub merges none that has not risen."""
+    """A number that rises with every batch of this account to this shard; the hub merges no batch with a lower or equal
+    number."""
     answered: int
-    """The sequence of the last merged batch whose answer the node has. A hub that has only an earlier one has lost
-    reports, and merges nothing until the node knows of that."""
+    """The sequence of the last merged batch whose answer the node has received. A hub that knows only an earlier batch
+    has lost reports, and merges nothing until the node knows of the loss."""
     rows: Sequence[UsageRow]
-    """The account's own counts, absolute, of keys of that shard. All kinds of periods of one key are in one batch, so
-    that sums over minutes and over months agree after a crash, too."""
+    """The account's counts under keys of that shard, in absolute numbers. All kinds of periods of one key are in the
+    same batch, so that sums over minutes and over months agree even after a crash."""
     kept: Retention
     leaving: Sequence[Period] | None = None
-    """In the account's last batch, the periods of its rows, which it will not replace any more. None in earlier
+    """In the account's last batch, the periods of its rows, which the account will not report again; None in all other
     batches."""
     load: NodeLoad | None = None
 
@@ -152,42 +156,43 @@ class Recorded(NamedTuple):
     """A hub's answer to a batch."""
 
     known: int
-    """The sequence of the last batch of this account that the hub knew before this one; 0 if it knew none."""
+    """The sequence of the last batch of this account that the hub knew before this one; 0 if it knew no batch."""
     merged: bool
     folded: int
-    """How many rows went to OTHERS, because the hub has no room for further ones."""
+    """How many rows were counted under OTHERS, because the hub has no room for further rows."""
     done: Mapping[str, int]
-    """By kind, the period up to which all usage was exported and delivered."""
+    """For each kind, the last period up to which all usage was exported and delivered."""
     hub_us: int = 0
     """The hub's clock when it answered."""
     refused: Sequence[int] = ()
-    """The places in the batch of the rows that the hub did not count because of their date; see `counted_us`. It has
-    nothing of this account in these rows, so their counts may be reported again under another date."""
+    """The indexes of the batch's rows that the hub did not count because of their date; see `counted_us`. The hub has
+    no counts of this account in these rows, so the account may report them under another date."""
 
 
 class ExportLease(NamedTuple):
-    """The exporter that leads, and until when, by the hub's clock."""
+    """The lease of the exporter that leads: its name, and until when it leads by the hub's clock."""
 
     leads: bool
-    """Whether the leader is the exporter that has asked."""
+    """Whether the exporter that has asked is the leader."""
     exporter: str
     until_us: int
     hub_us: int
 
 
 class AddressReport(NamedTuple):
-    """The report of one node to one shard about the addresses of at most SKETCHES_REPORTED_MAX identities.
+    """One node's report to one shard about client addresses, of at most SKETCHES_REPORTED_MAX identities.
 
     A hub accepts the report in that hour and the next one, by its own clock (see `counted_us`), and ignores it later.
     """
 
     hour: int
-    """The number of the hour since 1970, by the node's clock."""
+    """The number of the hour, counted from 1970 by the node's clock."""
     shard: int
     secret: bytes
     """The secret with which the node hashes addresses; sketches with different secrets are kept apart."""
     risen: Mapping[str, bytes]
-    """By identity, the registers that have risen: two bytes for each, its number and its rank."""
+    """For each identity, the registers of its sketch that have risen: two bytes for each register, its number and its
+    rank."""
 
 
 class UsageEvent(NamedTuple):
@@ -196,21 +201,22 @@ class UsageEvent(NamedTuple):
     period: Period
     key: UsageKey
     number: int
-    """0 for the first event of a key and period; further events have the usage that came late."""
+    """0 for the first event of a key and period, and counting on for events with usage that was recorded later."""
     counts: Counts
 
 
 class ExportMarks(NamedTuple):
-    """The progress of the export of one kind of periods, at one shard."""
+    """How far the export of one kind of periods has come at one shard."""
 
     first: int | None
-    """The first period of that kind in which anything was recorded; None if nothing was."""
+    """The first period of that kind in which usage was recorded; None if there is none."""
     closed: int | None
-    """The period up to which events may have been issued; usage that is recorded there from then on is late."""
+    """The last period for which events may have been issued; usage recorded there from then on is late. None at
+    first."""
     done: int | None
-    """The period up to which all issued events were confirmed as delivered."""
+    """The last period up to which all issued events were confirmed as delivered; None at first."""
     late: Mapping[int, int]
-    """Closed periods in which something was recorded since they were exported last, each with a mark."""
+    """The closed periods in which usage was recorded after their last export, each with a mark for `finish`."""
 
 
 def period_start_s(period: Period) -> int:
@@ -240,29 +246,29 @@ def counted_us(period: Period, kept: Retention) -> tuple[int, int]:
 
 
 def field_of(key: UsageKey) -> bytes:
-    """Returns the name of a key at hubs, in bytes. Keys contain no NUL."""
+    """Returns a key in bytes, as hubs store it; its names must not contain NUL."""
     return "\0".join(key).encode("utf-8", "surrogatepass")
 
 
 def key_of(field: bytes) -> UsageKey:
-    """Returns the key that `field_of` has turned into `field`. Raises ValueError for anything else."""
+    """Returns the key that `field_of` made into `field`. Raises ValueError for any other bytes."""
     identity, limit, route = field.decode("utf-8", "surrogatepass").split("\0")
     return UsageKey(identity, limit, route)
 
 
 def shard_of(identity: str, shards: int) -> int:
-    """Returns the shard that keeps the usage of an identity; it is the same on all nodes."""
+    """Returns the number of the shard that keeps an identity's usage; it is the same on all nodes."""
     return crc32(identity.encode("utf-8", "surrogatepass")) % shards
 
 
 def page_of(field: bytes) -> int:
-    """Returns the page of a shard that keeps a key."""
+    """Returns the number of the page, within its shard, that keeps the key with that field."""
     return crc32(field) % PAGES
 
 
 def others_route(shard: int, page: int) -> str:
-    """Returns the route under which a hub counts usage for which it has no room.
+    """Returns the route under which a hub counts usage for which a page has no room.
 
-    Each page has its own, so that no two rows of a fleet have the same key.
+    Each page has a route of its own, so that no two rows of a fleet have the same key.
     """
     return f"(hub {shard}.{page})"

@@ -34,7 +34,7 @@ VARIABLE: Final = "RECONVERGE_CUSTOMER_SECRET"
 PAGE: Final = "/my-limits"
 """The path of the page, below the console's own prefix."""
 MAGIC: Final = b"reconverge-customer-link-1 "
-"""The beginning of signed texts. With it, no signature of other data made with the same secret is valid for a link."""
+"""The beginning of every signed text, so that no signature of other data with the same secret is valid for a link."""
 EXPIRES_MAX: Final = 99_999_999_999
 """The year 5138; a larger number is probably in milliseconds."""
 ENCODED_MAX: Final = 4 * -(-IDENTITY_BYTES_MAX // 3)
@@ -57,7 +57,7 @@ class CustomerLinks:
         self._clock = clock
 
     def opened(self, link: str) -> CustomerLink | None:
-        """Returns a link's customer and end; None if it is expired, changed, or signed with another secret."""
+        """Returns the customer and the end of `link`; None if it is expired, changed, or signed with another secret."""
         found = _LINK.fullmatch(link) if len(link) <= LINK_MAX else None
         if found is None:
             return None
@@ -95,7 +95,7 @@ def _body(encoded: str, expires: str) -> bytes:
 
 
 def _seconds(expires: object) -> int:
-    """Returns a time in whole seconds since 1970. Raises InvalidSetting."""
+    """Returns `expires`, a number or a datetime, in whole seconds since 1970. Raises InvalidSetting."""
     if isinstance(expires, datetime):
         if expires.tzinfo is None:
             raise InvalidSetting("expires", expires, "has no time zone; write datetime.now(UTC) + timedelta(...)")

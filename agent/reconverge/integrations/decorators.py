@@ -37,7 +37,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EVERY_CALL: Final = "calls"
-"""The key under which all calls are counted if the decorator has no `key`."""
+"""The key that all calls share if the decorator has no `key`."""
 
 
 @with_advice()
@@ -100,7 +100,7 @@ def limited(
 
 
 def _checked_wait(wait: bool | Seconds) -> bool | float:  # noqa: FBT001  # as the user gives it
-    """Returns the seconds to wait, or the given True or False. Raises InvalidSetting for any other value."""
+    """Returns `wait` in seconds, or as it is if it is True or False. Raises InvalidSetting for any other value."""
     seconds = in_seconds(wait)
     if not isinstance(seconds, bool) and not (isinstance(seconds, int | float) and seconds >= 0):
         raise InvalidSetting("wait", seconds, "is neither True nor a number of seconds")
@@ -114,7 +114,7 @@ def _check_limits(limits: object) -> None:
 
 
 def _check_ends(limiter: Limiter, function: object) -> None:
-    """Raises InvalidSetting for slots on a generator function, whose call returns before the generator runs."""
+    """Raises InvalidSetting for a limit with slots on a generator function, whose call returns before its code runs."""
     if isinstance(limiter, SlotLimiter) and (
         inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     ):
@@ -139,9 +139,10 @@ def _check_agent(agent: object, *, needed: bool) -> None:
 
 
 def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
-    """Returns the seconds for which a call asks the hub if this process is not certain. Raises InvalidSetting.
+    """Returns the seconds for which a call asks the hub if this process is not certain; 0 to not ask.
 
-    `waits` is True for calls that wait for their turn, on which `in_doubt` has no effect.
+    Raises InvalidSetting for an invalid `in_doubt`, and for one with `waits`: calls that wait for their turn do not
+    ask.
     """
     if in_doubt is None:
         return within_s(ASK if agent is None else agent.in_doubt)
@@ -235,7 +236,10 @@ class _Call:
         return fitting(plain(key), self._limiter.control.key_bytes_max), cost, kind
 
     def _check(self, decision: Decision, asked: tuple[str, int, str | None]) -> None:
-        """Counts the call in the meter, if there is one. Raises RateLimited if the call is refused."""
+        """Counts a call in the meter, if there is one. Raises RateLimited if the call is refused.
+
+        `asked` is the call's key, cost and kind.
+        """
         if self._meter is not None:
             count_call(self._meter, self._limiter, *asked, decision)
         if not decision.allowed:

@@ -45,7 +45,7 @@ def authenticated_by_server(environment: Mapping[str, Any]) -> object:
 
 
 def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenticated_by_server) -> Finder | None:
-    """Returns a function that finds the key of `function` in a WSGI environment; None if `function` must be called.
+    """Returns a function that reads `function`'s key from a WSGI environment; None if `function` itself must be called.
 
     `user_in` finds the user in an environment.
     """
@@ -61,7 +61,7 @@ def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenti
 
 @lru_cache(maxsize=256)
 def name_in_environment(name: str) -> str:
-    """Returns the name of a header field in a WSGI environment."""
+    """Returns the key of a WSGI environment for a header field: `HTTP_X_API_KEY` for `X-Api-Key`."""
     key = name.upper().replace("-", "_")
     return key if key in UNPREFIXED else f"HTTP_{key}"
 
@@ -93,9 +93,10 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 def in_environment(
     declared: Declared, addresses: Addresses, user_in: Finder = authenticated_by_server
 ) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read a WSGI environment: for a rule's key, and for the scope's part of it, or None.
+    """Returns two functions that read a WSGI environment: one finds a rule's key, the other the part for its scope.
 
-    Returns None if the rule needs a `Request`. The rule must apply to all requests. `user_in` finds the request's user.
+    The second is None if the rule has no scope. Returns None instead of both if the rule needs a `Request`. The rule
+    must apply to all requests. `user_in` finds the user in an environment.
     """
     find = finder_for(declared.key_function, addresses, user_in)
     part: Any = declared.part_of_key

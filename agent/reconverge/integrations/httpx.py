@@ -16,7 +16,7 @@ except ImportError as error:
     raise MissingExtra("the transports for httpx", "httpx", "httpx") from error
 
 Key = Callable[[httpx.Request], str | None]
-"""Returns the key whose quota a call uses; None for a call that is not limited."""
+"""A function of a call's request that returns the key whose quota the call uses; None for a call without a limit."""
 Cost = Callable[[httpx.Request], int]
 
 
@@ -33,7 +33,7 @@ class QuotaUsedUp(PortableError, httpx.TransportError):
 
 
 def by_origin(request: httpx.Request) -> str:
-    """Returns the default key of a call: its server, as `api.example.com:443`."""
+    """Returns the default key of a call: the host and port of its server, such as `api.example.com:443`."""
     port = request.url.port or {"http": 80, "https": 443}.get(request.url.scheme, 0)
     return f"{request.url.host}:{port}"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LIMITS_MAX: Final = 100
 CLASSES_MAX: Final = 50
-"""The most classes of failures with a series of their own; there are about thirty."""
+"""The most classes of failures that have a series of their own; about thirty classes exist."""
 OTHER: Final = "(other)"
 """The label for all limits and classes beyond the bounds. No limit can have this name."""
 HOLDS: Final = "holds"
@@ -81,16 +81,16 @@ RESULTS: Final = ("admitted", "refused", "would_refuse", "unlimited")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The value of one series, with its labels."""
+    """The value of one series of a metric, with the series' labels."""
 
     labels: Labels
     value: float
 
 
 class Readings:
-    """Reads an agent's metrics into series, by metric name: always the same series in the same order.
+    """Reads an agent's metrics into lists of series by metric name, the series always in the same order.
 
-    The histogram is not among them. Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
+    The histogram of durations is left out. Raises InvalidSetting unless `limits_max` is a whole number of at least 1.
     """
 
     def __init__(self, limits_max: int = LIMITS_MAX) -> None:
@@ -103,7 +103,7 @@ class Readings:
         return self.of(agent.stats(), agent.health())
 
     def of(self, stats: AgentStats, health: Health) -> dict[str, list[Reading]]:
-        """Returns the metrics as they were when the snapshot was taken."""
+        """Returns the metrics of an agent with these `stats` and this `health`, as they were when they were read."""
         limits = dict(self._limits(stats))
         failures: Counter[str] = Counter()
         for shard in stats.exchanges:
@@ -147,9 +147,9 @@ class Readings:
         }
 
     def _limits(self, stats: AgentStats) -> Iterator[tuple[str, LimitStats]]:
-        """Yields each limit with its name; the limits beyond `limits_max` come together, as "(other)".
+        """Yields each limit's name and numbers; all limits beyond the first `limits_max` are summed up as "(other)".
 
-        No limit is ever removed, so each limit stays on its side of the bound.
+        No limit is ever removed, so a limit that has a series of its own keeps it.
         """
         names = list(stats.limits)
         for name in names[: self._limits_max]:
@@ -160,7 +160,7 @@ class Readings:
 
 
 def _slots_of(limit: LimitStats) -> tuple[tuple[str, int], ...]:
-    """Returns how many slots are in use under a valid lease, and under an ended one; nothing for a limit on a rate."""
+    """Returns the numbers of slots with a valid lease and with an ended one, with their labels; empty for a rate."""
     if limit.in_use is None:
         return ()
     return (HOLDS, limit.in_use - limit.past_lease), (ENDED, limit.past_lease)

@@ -1,4 +1,4 @@
-"""Metrics for OpenTelemetry, which are read when they are collected.
+"""An agent's metrics for OpenTelemetry, which are read when they are collected.
 
   from reconverge.integrations.opentelemetry import instrument
   instrument(agent)
@@ -25,7 +25,7 @@ METER: Final = "reconverge"
 
 
 class DurationExport(SilentHooks):
-    """A hook that records the duration of each exchange in a histogram, once a second."""
+    """A hook of an agent that records the durations of new exchanges in a histogram, once a second."""
 
     def __init__(self, histogram: Histogram) -> None:
         self._histogram = histogram

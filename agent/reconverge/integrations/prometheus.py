@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: read when they are scraped, or, in prefork servers, written to files by every worker.
+"""An agent's metrics for Prometheus: read at each scrape, or, in prefork servers, written to files by every worker.
 
   from prometheus_client import CollectorRegistry
   from reconverge.integrations.prometheus import AgentCollector
@@ -136,6 +136,6 @@ def _written(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | H
 
 
 def _buckets(durations: Durations) -> list[tuple[str, float]]:
-    """Returns the number of exchanges that took no longer than each bound, cumulated as Prometheus requires."""
+    """Returns the buckets of a histogram: each bound, with the number of exchanges that took no longer."""
     bounds = map(floatToGoString, BOUNDS_S)
     return list(zip(bounds, accumulate(durations.counts), strict=True))

@@ -25,7 +25,7 @@ except ImportError as error:
     raise MissingExtra("the adapter for requests", "requests", "requests") from error
 
 Key = Callable[[requests.PreparedRequest], str | None]
-"""Returns the key whose quota a call uses; None for a call that is not limited."""
+"""A function of a call's request that returns the key whose quota the call uses; None for a call without a limit."""
 Cost = Callable[[requests.PreparedRequest], int]
 
 
@@ -42,7 +42,7 @@ class QuotaUsedUp(PortableError, requests.RequestException):
 
 
 def by_origin(request: requests.PreparedRequest) -> str:
-    """Returns the default key of a call: its server, as `api.example.com:443`."""
+    """Returns the default key of a call: the host and port of its server, such as `api.example.com:443`."""
     parts = urlsplit(request.url or "")
     return f"{parts.hostname or ''}:{parts.port or {'http': 80, 'https': 443}.get(parts.scheme, 0)}"
 
@@ -120,7 +120,7 @@ class _NotSent(Exception):
 
 
 class _Tries:
-    """One call of an adapter. Each try to send it is charged, waits for its turn, and may be refused."""
+    """One call of an adapter. Each try to send the call is charged, waits for its turn, and may be refused."""
 
     def __init__(self, outgoing: Outgoing, request: requests.PreparedRequest, key: str, cost: int) -> None:
         self._outgoing = outgoing
@@ -143,7 +143,7 @@ _tries: Final[ContextVar[_Tries]] = ContextVar("reconverge_tries")
 
 
 class _EachTry(Retry):
-    """A retry policy of urllib3 that charges for each further try before it is sent."""
+    """A retry policy of urllib3 that charges the quota before each further try is sent."""
 
     def sleep(self, response: BaseHTTPResponse | None = None) -> None:
         this = _tries.get(None)
@@ -165,7 +165,7 @@ def _charging(retries: Retry) -> Retry:
 
 
 def _as_given(retries: Retry) -> Retry:
-    """Returns a retry policy as the application has given it, of a class that can be pickled."""
+    """Returns `retries` with the class that the application has given it, which can be pickled."""
     if not isinstance(retries, _EachTry):
         return retries
     given = copy(retries)

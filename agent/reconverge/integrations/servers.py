@@ -1,4 +1,4 @@
-"""Descriptions of how servers state their limits in responses: which statuses refuse, and which fields have numbers.
+"""Describes how well-known servers state their limits: the statuses of refusals, and the fields with numbers.
 
 `ANY_SERVER` understands the fields that are common. The others are made from the documentation of one service each.
 """
@@ -23,11 +23,12 @@ class NumberFields(NamedTuple):
     name_field: str = ""
     """The field with the quota's name, if it varies."""
     gradual: bool = False
-    """Whether the quota fills up gradually: then `reset` is when it is full again, and a part is available earlier."""
+    """Whether the quota fills up gradually, so that `reset` is the time when it is full, and a part is available
+    earlier."""
 
 
 class RefusalMark(NamedTuple):
-    """A sign of a certain kind of refusal: a header field whose value begins with this text, in upper or lower case."""
+    """A sign of a kind of refusal: the header field `field` with a value that begins with `begins`, in any case."""
 
     field: str
     begins: str

@@ -1,4 +1,4 @@
-"""A middleware with limits for any WSGI application. Streamed bodies stay streamed, and are closed as before.
+"""Rate limits for any WSGI application, as a middleware that wraps it. A streamed body is passed on part by part.
 
 app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 """
@@ -30,7 +30,7 @@ StartResponse: TypeAlias = Callable[..., Any]
 App: TypeAlias = Callable[[Environment, StartResponse], Iterable[bytes]]
 
 DEPTH_MAX: Final = 32
-"""The most nested middlewares that are searched for an application with routes."""
+"""The most nested middlewares that are searched for an application that has routes."""
 RETRY_AFTER_NAME: Final = "retry-after"
 RETRY_AFTER_LENGTH: Final = len(RETRY_AFTER_NAME)
 
@@ -183,7 +183,7 @@ def says_when_to_retry(headers: Iterable[tuple[str, str]]) -> bool:
 
 
 class Starting:
-    """Wraps `start_response` to add the response fields of an outcome."""
+    """Wraps WSGI's `start_response` to add the response fields of an outcome."""
 
     def __init__(self, start_response: StartResponse, outcome: Outcome) -> None:
         self._start_response = start_response
@@ -199,13 +199,13 @@ class Starting:
         return self._start_response(*arguments) if exc_info is None else self._start_response(*arguments, exc_info)
 
     def ended(self, bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` calls it
-        """Settles the costs of the outcome when the body has been closed."""
+        """Settles the costs of the outcome when the body has been closed; `complete` means that all of it was sent."""
         headers = {name.lower(): value for name, value in self._headers}
         self.outcome.finish(Response(self._status, headers, bytes_sent, complete))
 
 
 class SettlingBody:
-    """Wraps a response's body. When closed, calls `ended` with the number of bytes sent, and whether these were all."""
+    """Wraps a response's body. When closed, calls `ended` with the number of bytes sent, and whether all were sent."""
 
     def __init__(self, body: Iterable[Any], ended: Callable[[int, bool], None]) -> None:
         self._body = body
@@ -239,7 +239,7 @@ class SettlingBody:
 
 
 def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
-    """Returns the routes of a Werkzeug or Flask application, also inside middlewares; None for other applications."""
+    """Returns the routes of a Werkzeug or Flask application, even inside middlewares; None for other applications."""
     if app is None or depth > DEPTH_MAX:
         return None
     mounts = getattr(app, "mounts", None)
@@ -263,7 +263,7 @@ def routes_in(app: Any, depth: int = 0) -> list[Route] | None:
 
 
 def listed(rule: Any) -> Route:
-    """Returns a Werkzeug rule as a route, in whose pattern each value that may contain slashes is marked."""
+    """Returns a Werkzeug rule as a `Route`; values that may contain slashes have the type `path` in its pattern."""
     types: Mapping[str, object] = getattr(rule, "_converters", None) or {}
     path = with_types(str(rule.rule), {name: getattr(each, "regex", None) for name, each in types.items()})
     return Route(path, methods_in(getattr(rule, "methods", None)))
@@ -299,7 +299,7 @@ def refuse(outcome: Outcome, environment: Environment, start_response: StartResp
 
 
 def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str, str]]:
-    """Returns the header fields of the application with the limits' fields added."""
+    """Returns `headers`, the header fields of the application's response, with the limits' `fields` added."""
     return [*headers, *added_to({name.lower() for name, _ in headers}, fields)]
 
 

@@ -1,4 +1,4 @@
-"""One node's record of one key, and the ports through which a cell sees its limit and its shard.
+"""One node's record of one key, and the protocols through which a cell sees its limit and its shard.
 
 A cell is a passive record: deciding, correcting, reporting and eviction are functions that read and write its fields,
 under the lock of its limit. The protocols here define what these functions may read of the limit and of the shard that
@@ -21,11 +21,12 @@ from reconverge.limit.limit import Limit
 from reconverge.policies import Policy
 
 DEMAND_MAX = 8 * 10**12
-"""The largest demand that is counted, above every quota. With this maximum, a demand in thousandths always fits into a
-report, however much is refused."""
+"""The largest demand on a key that is counted; it is above every quota. A demand in thousandths then always fits into a
+report, however many requests are refused."""
 
 LOW_WATER = 0.6
-"""A node asks for more below this share of the headroom after the last answer; the study found .3 to .6 alike."""
+"""A node asks the hub for a larger allowance once its headroom on a key is below this share of its headroom after the
+last answer. The study found no difference between .3 and .6."""
 
 
 class Lane(Protocol):
@@ -39,10 +40,10 @@ class Lane(Protocol):
 
 
 class Promises(Protocol):
-    """The moments at which cells without recent requests are looked at again."""
+    """The scheduled moments at which cells without recent requests are looked at again."""
 
     def promise(self, cell: Cell, due_ns: int, /) -> None:
-        """Schedules another look at a cell for that moment; this replaces an earlier date."""
+        """Schedules the next look at `cell` for `due_ns`, in place of the moment that was scheduled before."""
         ...
 
     def forget(self, cell: Cell, /) -> None:
@@ -88,7 +89,7 @@ class Shard(Protocol):
 
 
 class ReportedMeter(Protocol):
-    """The methods of a limit's arithmetic that reports need. `algorithms.meter.CellMeter` has all its methods."""
+    """The methods of a limit's arithmetic that reports need; a part of `algorithms.meter.CellMeter`."""
 
     aligned: bool
     bucket: bool
@@ -97,11 +98,11 @@ class ReportedMeter(Protocol):
     idle_ns: int
 
     def used(self, cell: Cell, now_ns: int, /) -> int:
-        """Returns this node's own use, rounded up."""
+        """Returns the cost charged by this node that still counts, rounded up."""
         ...
 
     def fleet_used(self, cell: Cell, now_ns: int, /) -> int:
-        """Returns the use of all nodes, as far as this one knows."""
+        """Returns the cost charged by all nodes that still counts, as far as this node knows."""
         ...
 
     def fleet_shown(self, cell: Cell, now_ns: int, /) -> int:
@@ -109,11 +110,11 @@ class ReportedMeter(Protocol):
         ...
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int, /) -> int:
-        """Returns how long until `cost` fits below `allowance`, if nothing is charged meanwhile."""
+        """Returns the nanoseconds until `cost` more fits into `allowance`, if nothing else is charged until then."""
         ...
 
     def peak(self, cell: Cell, now_ns: int, /) -> int:
-        """Returns the largest number of slots that were in progress lately."""
+        """Returns the largest number of slots that were in use at one time lately."""
         ...
 
     def bound(self, cell: Cell, now_ns: int, /) -> int: ...
@@ -154,7 +155,7 @@ class CellTally(Protocol):
 
 
 class Budget(Protocol):
-    """A budget of exchanges for requests that ask the hub. `reporting.asks.AskBudget` implements it."""
+    """How many exchanges requests may trigger to ask the hub. `reporting.asks.AskBudget` implements it."""
 
     def take(self, now_ns: int, /) -> bool: ...
 
@@ -173,7 +174,7 @@ class AfterUnlock(Protocol):
 
 
 class Limited(Protocol):
-    """The limit that cells belong to. `table.state.LimitState` defines each field.
+    """The limit that cells belong to, as a cell sees it. `table.state.LimitState` defines each field.
 
     It holds data, and two objects whose classes depend on the algorithm: `meter` and `edges`. The work on a cell is
     done by functions that receive the cell, so that no cell calls back into the limit.
@@ -222,7 +223,10 @@ class Limited(Protocol):
 
 
 class Headroom:
-    """The fields of a cell that the fast path reads. They come first, so that each read is one access to memory."""
+    """The fields of a cell that the fast path of a decision reads.
+
+    They come first, so each read is one memory access.
+    """
 
     __slots__ = ("room", "until_ns", "used")
 
@@ -231,8 +235,8 @@ class Cell(Headroom):
     """One key of one limit on this node: its meter, its allowances, and the hub's last answer.
 
     Moments are monotonic nanoseconds, rates are cost per second. The fast path of a decision only tests `used + cost <=
-    room` and `now < until_ns`. All that must be noticed makes this test fail, so that the slow path handles it: a
-    window's end, an empty bucket, headroom running low, the first charge since the last report.
+    room` and `now < until_ns`. This test fails at every event that the slow path must handle: the end of a window, an
+    empty bucket, low headroom, the first charge since the last report.
     """
 
     __slots__ = (
@@ -310,12 +314,13 @@ class Cell(Headroom):
         self.table = table
         self.shard = shard
         self.place = -1
-        """The place of the cell in its store."""
+        """The index of the cell's place in its store; -1 while the cell has none."""
 
         self.used = 0
-        """The charges of this window; of a bucket, those since `marked_ns`; of dated charges, all that count now."""
+        """The cost charged by this node in the current window; for a bucket, since `marked_ns`; for dated charges, all
+        cost that still counts."""
         self.room = -1
-        """The value up to which `used` may rise without the slow path."""
+        """The value up to which `used` may rise in the fast path; -1 makes every decision take the slow path."""
         self.until_ns = 0
         """The moment from which on every decision takes the slow path."""
 
@@ -323,26 +328,28 @@ class Cell(Headroom):
         self.epoch = -1
         """The number of the window, by the hub's clock."""
         self.opened_ns = 0
-        """When the window `epoch` began."""
+        """The moment at which the window `epoch` began."""
         self.lag_ns = 0
-        """Twice the possible error of the node's estimate of the hub's clock. Fading use is computed as of this much
-        earlier, so that no difference between two nodes' clocks can favour a request."""
+        """Twice the possible error, in nanoseconds, of the node's estimate of the hub's clock. Use that fades is
+        computed for a moment this much earlier, so that a difference between two nodes' clocks never admits a
+        request."""
         self.previous = 0
-        """The charges of the window before; sliding windows only."""
+        """The cost charged by this node in the previous window; only for sliding windows."""
         self.level = 0
-        """How full the bucket was at `marked_ns`, in cost times nanoseconds of the window, so that it drains by whole
-        numbers; buckets only."""
+        """How full the bucket was at `marked_ns`, in cost times nanoseconds of the window, so that the bucket drains by
+        whole numbers; only for buckets."""
         self.marked_ns = now_ns
         self.lows: Lows | None = None
-        """The lowest levels of the bucket; kept from the first charge on that may be corrected later."""
+        """The lowest levels of the bucket, kept from the first charge on that may be corrected later; None before
+        that."""
         self.history: History | None = None
-        """The charges by date, if every charge has one."""
+        """The charges by date, if the limit's charges have dates; otherwise None."""
         self.before_ns = -NEVER_NS
-        """When the window before began, by this node's clock; only if windows begin with the first charge."""
+        """When the previous window began, by this node's clock; only if windows begin with the first charge."""
         self.free_us = 0
-        """When the window before ended by the hub's clock; the next window begins no earlier."""
+        """When the previous window ended, in microseconds of the hub's clock; the next window begins no earlier."""
         self.charged = 0
-        """The sum of all charges since the cell was made."""
+        """The sum of all costs charged since the cell was made."""
         self.reset_us = 0
 
         # The allowances.
@@ -352,50 +359,55 @@ class Cell(Headroom):
         self.capacity = table.capacity
 
         self.at_hub = False
-        """Whether the free part of the limit stays at the hub, by its last answer: this node keeps no more than it has
-        asked for. For a sliding window, the allowance is then the most that `used` may be in this window alone; for a
-        bucket, it is the cost that may be charged beyond the last answered report."""
+        """Whether, by the hub's last answer, the free part of the limit stays at the hub, and this node keeps only what
+        it has asked for. Then the allowance is, for a sliding window, the most that `used` may be in the current
+        window; for a bucket, the cost that may be charged beyond the last answered report."""
 
         # The hub's last answer.
         self.heard_ns = -NEVER_NS
         self.others_current = 0
-        """Charges of the other nodes in this window; for a bucket, their levels in thousandths at `heard_ns`."""
+        """The cost charged by the other nodes in the current window; for a bucket, the sum of their levels at
+        `heard_ns`, in thousandths."""
         self.others_previous = 0
-        """Charges of the other nodes in the window before; for a bucket, the level at `heard_ns` of one common bucket
-        with all charges that the nodes have reported."""
+        """The cost charged by the other nodes in the previous window; for a bucket, the level at `heard_ns` of one
+        bucket that all reported charges of all nodes had filled."""
         self.silent = 0
         self.free = 0
         self.reserved = 0
         self.nodes = 1
         self.fleet_used = 0.0
-        """The use of all nodes at `heard_ns`, and the unused allowances of nodes that have fallen silent."""
+        """The cost charged by all nodes that counted at `heard_ns`, plus the unused allowances of nodes that have
+        stopped reporting."""
         self.fleet_needs = 0.0
         self.fleet_demand = 0.0
         self.fleet_window = 0
-        """The cost of all requests at all nodes in this window."""
+        """The cost of all requests at all nodes in the current window, admitted or not."""
         self.last_demand = 0
-        """The cost of all requests at all nodes in the window before."""
+        """The cost of all requests at all nodes in the previous window, admitted or not."""
 
         # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored` and `credit`.
         self.stored = 0
-        """The stored permits of a paced limit; for a bucket kept at the hub, the most that this node can give back."""
+        """The stored permits of a paced limit; for a bucket whose free part stays at the hub, the most that this node
+        can give back."""
         self.share = 0
-        """The allowance that goes with the stored permits."""
+        """The allowance for which `stored` was last computed."""
         self.credit = 0
-        """The part of the level that requests from a queue have charged; for other buckets, this node's part of the
-        hub's bucket, taken to drain at the full rate."""
+        """The part of `level` that was charged by requests which had waited in a queue; for a bucket that is not paced,
+        this node's part of the hub's bucket, as if it drained at the full rate."""
         self.late = 0
-        """The drain that waiting requests have not used yet because timers are late; they may still use it."""
+        """The amount that has drained unused because the timers of waiting requests fired late; these requests may
+        still use it."""
 
         # Waiters.
         self.waiters = 0
         self.waiting = 0
         """The cost of all waiting requests together."""
         self.head_cost = 0
-        """The cost of the first request that waits, if an allowance for a part of that cost would be of no use."""
+        """The cost of the first request that waits, if an allowance for less than its cost would be of no use;
+        otherwise 0."""
         self.wanted = 0
-        """The value of `charged` if all requests had been charged that waited when the last report was made; 0 if none
-        waited."""
+        """The value that `charged` would have after charging all requests that waited when the last report was made; 0
+        if none waited then."""
         self.denied = False
         """Whether the hub's last answer granted too little for `wanted`."""
 
@@ -409,7 +421,7 @@ class Cell(Headroom):
         self.ask = 0
         """The largest cost refused since the last report."""
         self.asking_ns = -NEVER_NS
-        """When the last request came that asks the hub if it is in doubt; see `LimitState.asks`."""
+        """When the last request came that asks the hub if this node is in doubt; see `LimitState.asks`."""
         self.window_demand = 0
         self.demand = 0.0
         self.measured_ns = now_ns
@@ -419,22 +431,22 @@ class Cell(Headroom):
         self.reported_ns = -NEVER_NS
         self.need_milli = 0
         self.held = False
-        """Whether the hub may have an allowance or a need of this node on record."""
+        """Whether the hub may have an allowance or a need of this node for this key in its ledger."""
         self.confirmed: tuple[int, int, int] = (-1, 0, 0)
-        """The fields `epoch`, `current` and `previous` of the last report that the hub has answered."""
+        """The fields `epoch`, `current` and `previous` of the last report about this cell that the hub has answered."""
         self.unconfirmed = False
         self.fresh = False
         """Whether the cell waits for its first report, see `kernel/newcomers.py`."""
         self.leaving = False
-        """Whether the cell is to leave after a last report, see `kernel/eviction.py`."""
+        """Whether the cell will be evicted after its last report is answered, see `kernel/eviction.py`."""
         self.doubted = False
-        """Whether the key may have been evicted before, see `evicted.py`: then nothing is admitted before the first
-        answer."""
+        """Whether the key may have been evicted before, see `evicted.py`: then the node admits nothing before the hub's
+        first answer about it."""
         self.dirty = 0
-        """The number of the queue in which the cell waits for a report, see `lanes.py`; 0 if nothing is new."""
+        """The number of the queue in which the cell waits for a report, see `lanes.py`; 0 if it waits in none."""
         self.urgent = False
         self.low_water = 0
-        """The headroom below which the node asks for a larger allowance."""
+        """The headroom, as cost, below which the node asks the hub for a larger allowance."""
         self.early_ns = NEVER_NS
         self.back_off_ns = 0
         self.due_ns = NEVER_NS
@@ -446,17 +458,17 @@ class Cell(Headroom):
 
 
 class Mark(NamedTuple):
-    """The place and the time of a charge that may be corrected later."""
+    """The cell and the time of a charge that may be corrected later."""
 
     cell: Cell
     epoch: int
     reset_us: int
     look: int
-    """For a bucket, how many of its levels had been noted when the charge was made; for charges by date, the date."""
+    """For a bucket, how many of its levels `Lows` had noted when the charge was made; for dated charges, the date."""
 
 
 def measure(cell: Cell) -> None:
-    """Counts the charges since the last call, in the cell's demand and in the limit's totals."""
+    """Adds the cost charged since the last call to the cell's demand and to the totals of its limit."""
     charged = cell.used - cell.counted
     if charged:
         table = cell.table
@@ -470,7 +482,7 @@ def measure(cell: Cell) -> None:
 
 
 def closes_ns(cell: Cell) -> int:
-    """Returns when the cell's window ends."""
+    """Returns the moment at which the cell's current window ends."""
     calendar = cell.table.calendar
     if calendar is None:
         return cell.opened_ns + cell.table.window_ns
@@ -478,9 +490,9 @@ def closes_ns(cell: Cell) -> int:
 
 
 def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
-    """Returns for how long a bucket has drained between two moments, in nanoseconds.
+    """Returns for how many nanoseconds between `since_ns` and `until_ns` the cell's bucket has drained.
 
-    That is the whole time between the moments; for a bucket that drains in steps, one window for each edge in between.
+    A bucket that drains in steps drains for a whole window at each edge of a window between the two moments.
     """
     table = cell.table
     if not table.stepwise:
@@ -490,13 +502,13 @@ def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
 
 
 def lease_until_ns(cell: Cell) -> int:
-    """Returns the moment until which the allowances of a cell may be used if the hub answers no batch before."""
+    """Returns the moment until which the cell's allowances may be used if the hub answers no batch until then."""
     shard = cell.shard
     return min(shard.lease_until_ns, shard.leased_ns + cell.table.lease_ns)
 
 
 def usable_allowance(cell: Cell, now_ns: int) -> int:
-    """Returns the allowance; 0 if its lease has ended, unless the policy keeps allowances."""
+    """Returns the cell's allowance; 0 if its lease has ended, unless the limit's policy goes on using allowances."""
     shard, table = cell.shard, cell.table  # as `lease_until_ns`, but without calls: each refusal runs this
     if now_ns < shard.lease_until_ns and now_ns < shard.leased_ns + table.lease_ns:
         return cell.allowance
@@ -504,21 +516,21 @@ def usable_allowance(cell: Cell, now_ns: int) -> int:
 
 
 def note_ask(cell: Cell, now_ns: int) -> None:
-    """Stores the time of a request that may ask the hub in doubt, if an earlier request about this key has asked."""
+    """Stores the time of a request that asks the hub if in doubt, unless it is the first such request for this key."""
     if cell.asking_ns > -NEVER_NS:
         cell.asking_ns = now_ns
 
 
 def floats(cell: Cell) -> bool:
-    """Returns whether the allowance counts charges of this window alone, beside the fading use of the window before.
+    """Returns whether the cell's allowance bounds the charges of the current window alone, without the previous window.
 
-    It does for a key that is kept at the hub, if the use of its limit fades.
+    True if the free part of the key's limit stays at the hub, and the limit's use fades as in a sliding window.
     """
     return cell.at_hub and cell.table.meter.fades
 
 
 def keeps_no_allowance(cell: Cell) -> bool:
-    """Returns whether this node keeps no allowance on the key, because the free part of its limit stays at the hub.
+    """Returns whether this node keeps no allowance on the key, because the free part of the limit stays at the hub.
 
     Always False for fixed windows and dated charges: there the node keeps an allowance for its use, until the window
     ends, or until it reports that the charges have expired.
@@ -527,5 +539,5 @@ def keeps_no_allowance(cell: Cell) -> bool:
 
 
 def low_water(table: Limited, headroom: int) -> int:
-    """Returns the headroom below which to ask for more: a share of `headroom` after an answer, one request at least."""
+    """Returns the headroom below which to ask the hub for more: a share of `headroom`, but at least one request."""
     return max(table.unit, ceil(LOW_WATER * headroom))

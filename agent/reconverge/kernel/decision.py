@@ -8,17 +8,21 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to one request: whether it is admitted, and the grounds. True as a boolean if admitted."""
+    """The answer to one request: whether it is admitted, and why.
+
+    As a boolean, it is True if the request was admitted.
+    """
 
     allowed: bool
     limit: int
     """The quota: cost that may be admitted per window (for a bucket: its capacity), without what `soft` adds."""
     remaining: int
-    """Cost the whole fleet has left, as far as this node knows; below the cost asked for when refused."""
+    """The cost that all nodes together may still charge, as far as this node knows; less than the request's cost if it
+    was refused."""
     retry_after: float
-    """Seconds to wait before the same request may be admitted; 0.0 when it was allowed."""
+    """Seconds to wait before the same request may be admitted; 0.0 if it was admitted."""
     reset_after: float
-    """Seconds until no use counts any more if nothing further is admitted."""
+    """Seconds until no charge to the key counts any more, if nothing further is admitted."""
     staleness: float
     """Age in seconds of the hub's total by which the node decided; infinite before the hub's first answer."""
     binding: str = ""
@@ -37,7 +41,7 @@ class Decision:
     would_refuse: ClassVar[bool] = False
     """Whether the request was admitted only because the limit is in shadow."""
     reentered: ClassVar[bool] = False
-    """Whether it was refused only because its thread was in the middle of a decision about the same limit."""
+    """Whether the request was refused only because its thread was in the middle of a decision about the same limit."""
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -45,16 +49,16 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a limit one key has used."""
+    """How much of a limit one key has used, as far as this node knows."""
 
     own: int
-    """Cost charged by this node that still counts, rounded up. Of a bucket kept at the hub, which drains for all nodes
-    together, this node's charges are taken to drain at the full rate."""
+    """Cost charged by this node that still counts, rounded up. In a bucket whose free part stays at the hub, the
+    node's charges count as draining at the full rate."""
     total: int
     """Cost charged by all nodes that still counts: by this node up to now, by the others as of the hub's answer."""
     limit: int
     """The quota: cost that may be admitted per window (for a bucket: its capacity), without what `soft` adds."""
     allowance: int
-    """The most that this node may use by itself until the hub grants it more."""
+    """The most cost that this node may have charged by itself, until the hub grants it more."""
     staleness: float
     """Age in seconds of the hub's last answer; infinite before the first answer, 0.0 without a hub."""

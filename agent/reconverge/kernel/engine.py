@@ -30,7 +30,7 @@ _NO: Final = ("", "0", "no", "false", "off")
 
 
 def asks_for_python(value: str) -> bool:
-    """Returns whether the value of the environment variable selects the kernel in Python. Raises InvalidSetting."""
+    """Returns whether `value`, of RECONVERGE_NO_EXTENSIONS, selects the kernel in Python. Raises InvalidSetting."""
     word = value.strip().lower()
     if word not in (*_YES, *_NO):
         raise InvalidSetting(
@@ -111,7 +111,7 @@ else:
 
 
 class Unlimited(Decision):
-    """The decision of a limit that is switched off: the request goes on, and nothing was charged."""
+    """The decision of a limit that is switched off: the request is admitted, and nothing was charged."""
 
     __slots__ = ()
     switch: ClassVar[str] = "off"
@@ -125,16 +125,16 @@ class Reentered(Decision):
 
 
 class Shadowed(Decision):
-    """The decision of a limit in shadow mode that would be the same if the limit were enforced."""
+    """The decision of a limit in shadow that would be the same if the limit were enforced."""
 
     __slots__ = ()
     switch: ClassVar[str] = "shadow"
 
 
 class WouldRefuse(Shadowed):
-    """The decision of a limit in shadow mode that would be a refusal if the limit were enforced, with its grounds.
+    """The decision of a limit in shadow that admits the request, but would refuse it if the limit were enforced.
 
-    Nothing was charged.
+    Its other fields are those of the refusal. Nothing was charged.
     """
 
     __slots__ = ()

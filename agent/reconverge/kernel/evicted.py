@@ -48,13 +48,13 @@ BITS_MAX: Final = 1 << 32
 COUNTERS_PER_KEY: Final = BITS_PER_KEY // 8
 PROBES: Final = 6
 LEVEL_PARTS: Final = 16
-"""The parts of a request in which the levels of buckets are kept."""
+"""Into how many parts a request is divided in the stored levels of buckets."""
 _EXACT: Final = 1 << 12
-"""Amounts below this are kept exactly; larger ones as their first twelve bits and the number of bits after these."""
+"""Amounts below this are stored exactly; a larger amount as its first twelve bits and the number of bits after them."""
 _MANTISSAS: Final = _EXACT // 2
 _SHIFT_MAX: Final = 30
 AMOUNT_MAX: Final = (_EXACT - 1) << _SHIFT_MAX
-"""The largest amount that can be kept."""
+"""The largest amount that can be stored."""
 HASH_KEY_BYTES: Final = 16
 _WORD: Final = (1 << 64) - 1
 
@@ -62,8 +62,8 @@ _WORD: Final = (1 << 64) - 1
 class Evicted:
     """A compact memory of the keys of one limit that were evicted while their use still counted.
 
-    It may name a key that was not evicted, or a use that is too high. It never misses an evicted key, and never names a
-    use that is too low.
+    It may take a key for evicted that was not, or return a use that is too high. It never misses an evicted key, and
+    never returns a use that is too low.
     """
 
     __slots__ = ("_epoch", "_mask", "_older", "_older_ns", "_turned_ns", "_words", "_younger", "fade_ns", "rate")
@@ -75,24 +75,24 @@ class Evicted:
         wanted = min(max(BITS_PER_KEY * keys_max, BITS_MIN), BITS_MAX)
         self._mask = (1 << (wanted - 1).bit_length()) - 1
         self.fade_ns = fade_ns
-        """The time after which the use of an evicted key has faded."""
+        """The nanoseconds after which the use of an evicted key no longer counts."""
         self.rate = 0
-        """The slowest rate at which levels of buckets drain, per nanosecond; see `slow_down`."""
+        """How much the stored levels of buckets drain per nanosecond, in cost times nanoseconds; see `slow_down`."""
         self.forget()
 
     def forget(self) -> None:
-        """Forgets all keys."""
+        """Forgets all evicted keys."""
         self._younger: bytearray | None = None
         self._older: bytearray | None = None
         self._turned_ns = self._older_ns = 0
         self._epoch = 0
 
     def slow_down(self, rate: int) -> None:
-        """Lowers the rate at which kept levels drain to `rate`, if it is higher."""
+        """Lowers the rate at which stored levels drain to `rate`, unless it is lower already."""
         self.rate = min(self.rate or rate, rate)
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int) -> bool:
-        """Stores the use of a key in window `epoch` and the one before; returns False if it is too large to store."""
+        """Stores a key's use in window `epoch` and in the previous one; returns False if either use is too large."""
         if max(current, previous) > AMOUNT_MAX:
             return False
         self._enter(epoch)
@@ -103,7 +103,7 @@ class Evicted:
         return True
 
     def window_of(self, key: str, now_ns: int) -> tuple[int, int, int] | None:
-        """Returns the number of the stored window, and the most that a key may have used in it and in the one before.
+        """Returns the number of the stored window, and the most that `key` may have used in it and in the previous one.
 
         Returns None while nothing is stored. Otherwise every new cell begins in the stored window, even if the clock
         goes back or jumps, so that no cell is in an earlier window than the use that is stored for its key.
@@ -127,7 +127,7 @@ class Evicted:
         return True
 
     def level_of(self, key: str, window_ns: int, now_ns: int) -> int:
-        """Returns the highest level that the bucket of a key may have now, in cost times nanoseconds."""
+        """Returns the highest level that the bucket of `key` may have at `now_ns`, in cost times nanoseconds."""
         if self._younger is None and self._older is None:
             return 0
         self._turn(now_ns)
@@ -139,7 +139,7 @@ class Evicted:
         return level
 
     def _enter(self, epoch: int) -> None:
-        """Moves the memory to window `epoch`, forward or back; does nothing if `epoch` is just one window back."""
+        """Moves the memory to window `epoch`, forward or back. Does nothing if `epoch` is just one window back."""
         steps = epoch - self._epoch
         if steps == -1:
             return
@@ -152,7 +152,10 @@ class Evicted:
         return [bit & self._mask >> 3 for bit in self._bits(key)]
 
     def _raised(self, counters: bytearray | None, places: list[int], amount: int) -> bytearray | None:
-        """Returns the counters after raising those at `places` to at least `amount`."""
+        """Raises the counters at `places` to at least `amount`.
+
+        Returns all counters; makes them if `counters` is None.
+        """
         if amount == 0:
             return counters
         if counters is None:
@@ -174,7 +177,7 @@ class Evicted:
             self._younger[bit >> 3] |= 1 << (bit & 7)
 
     def recall(self, key: str, now_ns: int) -> bool:
-        """Returns whether a key may have been evicted. False is certain."""
+        """Returns whether `key` may have been evicted; False means that it was not."""
         if self._younger is None and self._older is None:
             return False
         self._turn(now_ns)
@@ -185,7 +188,7 @@ class Evicted:
         return any(all(bits[bit >> 3] >> (bit & 7) & 1 for bit in places) for bits in filters)
 
     def _turn(self, now_ns: int) -> None:
-        """Drops the stored keys whose use has faded."""
+        """Drops the stored keys whose use no longer counts."""
         if now_ns - self._turned_ns < self.fade_ns:
             return
         self._older = self._younger if now_ns - self._turned_ns < 2 * self.fade_ns else None
@@ -216,7 +219,7 @@ def _amount(code: int) -> int:
 
 
 def _least(counters: bytearray | None, places: list[int]) -> int:
-    """Returns the smallest amount among the counters at `places`."""
+    """Returns the smallest amount among the counters at `places`; 0 if `counters` is None."""
     if counters is None:
         return 0
     return _amount(min(int.from_bytes(counters[2 * place : 2 * place + 2], "little") for place in places))

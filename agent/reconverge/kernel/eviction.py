@@ -1,4 +1,4 @@
-"""Evicts keys when a node is nearly full, and removes keys that are to be erased."""
+"""Evicts keys when a node is nearly full, and removes keys that an operator erases."""
 
 # Theory of operation.
 #
@@ -54,30 +54,30 @@ from reconverge.kernel.table.table import Table
 from reconverge.kernel.table.tiers import home_of
 
 LOOKS: Final = 256
-"""How many places of the store one exchange looks at."""
+"""How many places of the limits' stores one exchange looks at, in search of keys to evict."""
 HIGH_SHARE: Final = 10
-"""Keys begin to leave when less than a tenth of the table is free."""
+"""A node begins to evict keys when less than 1/HIGH_SHARE of its `max_keys` is free."""
 LOW_SHARE: Final = 4
-"""Keys stop leaving when a quarter of the table is free."""
+"""A node stops evicting keys when 1/LOW_SHARE of its `max_keys` is free."""
 KEPT_NS: Final = 60 * SECOND_NS
-"""How long a node evicts no keys after the hub has declined to go on counting the use of an evicted key."""
+"""For how many nanoseconds a node evicts no keys after the hub has declined to go on counting the use of a key."""
 _PARTS: Final = 1_000_000
 
 
 class Evictable(NamedTuple):
-    """A key that may be evicted after a last report. Sorts before keys that should stay longer."""
+    """A key that may be evicted after a last report. In an order by `<`, keys that should leave first come first."""
 
     used_ppm: int
-    """The key's present use, in millionths of the capacity."""
+    """The key's use that counts now, in millionths of the capacity."""
     charged: int
-    """The sum of all charges to the key since this node has had it."""
+    """The sum of all costs charged to the key since this node has had it."""
     touched_ns: int
     number: int
     cell: Cell
 
 
 class Farewell(NamedTuple):
-    """A key's last report, for which the hub's answer is awaited, and its place in the batch."""
+    """A key's last report, which the hub has not answered yet; `number` is its index in the batch."""
 
     number: int
     cell: Cell
@@ -94,12 +94,12 @@ class FullNode(Protocol):
     tables: dict[str, Table]
 
     def is_under_way(self, cell: Cell, /) -> bool:
-        """Returns whether a report of that cell waits for its answer."""
+        """Returns whether a report of `cell` waits for the hub's answer."""
         ...
 
 
 class Room:
-    """Evicts keys to make room for new ones."""
+    """Evicts keys of one node to make room for new keys."""
 
     def __init__(self, kernel: FullNode) -> None:
         self._kernel = kernel
@@ -108,12 +108,12 @@ class Room:
         self.start_over()
 
     def start_over(self) -> None:
-        """Stops evicting."""
+        """Stops evicting keys, until the node is nearly full again."""
         self._making = False
 
     @property
     def leaving(self) -> int:
-        """Returns how many keys have a last report due or under way."""
+        """Returns how many keys wait to send their last report, or for the hub's answer to it."""
         shards = self._kernel.shards
         return shards[0].leaving if len(shards) == 1 else sum(shard.leaving for shard in shards)
 
@@ -123,9 +123,9 @@ class Room:
         return self._making or self._kernel.keys > self.high
 
     def sweep(self, now_ns: int, shard: ShardState) -> bool:
-        """Looks at a few keys if the node is too full, and marks some to leave; returns whether any was marked.
+        """Looks at a few keys if the node is nearly full, and marks some for eviction; returns whether any was marked.
 
-        A marked key of `shard`, from which a batch is about to be taken, is reported in the round that is in progress.
+        The next batch is for `shard`. A marked key of that shard joins it; a key of another shard waits for its own.
         """
         kernel = self._kernel
         if not self._making and kernel.keys <= self.high:
@@ -150,7 +150,7 @@ class Room:
         return bool(chosen)
 
     def _choose(self, cell: Cell, now_ns: int, shard: ShardState) -> None:
-        """Marks a key to leave with its next report."""
+        """Marks a key for eviction with its next report, unless it may not be forgotten any more."""
         if self._may_be_forgotten(cell, now_ns):
             cell.leaving = True
             cell.shard.leaving += 1
@@ -160,9 +160,9 @@ class Room:
                 mark_dirty(cell)
 
     def _turns(self) -> Iterable[tuple[Table, int]]:
-        """Yields which limits to look at next, and how many groups of places in each.
+        """Yields the limits to look at next, each with the number of groups of PLACES_PASSED places to look at.
 
-        A limit gets groups in proportion to its keys, one at least.
+        That number is in proportion to the limit's keys, and at least one.
         """
         groups = LOOKS // PLACES_PASSED
         tables = [table for table in list(self._kernel.tables.values()) if table.cells]
@@ -177,11 +177,11 @@ class Room:
                 return
 
     def _look(self, table: Table, now_ns: int, found: list[Evictable]) -> None:
-        """Looks at the next few keys of a limit: drops idle ones, and adds those that may be evicted to `found`."""
+        """Looks at the next few keys of a limit: drops idle keys, and adds the keys that may be evicted to `found`."""
         _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
 
     def _sort_out(self, table: Table, now_ns: int, found: list[Evictable]) -> list[tuple[Table, str]]:
-        """Drops idle cells and adds those that may be evicted to `found`; returns the keys of the other cells."""
+        """Drops idle cells and adds cells that may be evicted to `found`; returns table and key of each other cell."""
         rest: list[tuple[Table, str]] = []
         table.cells.jump()
         for cell in table.cells.pass_by(PLACES_PASSED):
@@ -196,7 +196,7 @@ class Room:
         return rest
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
-        """Returns whether the node may forget a cell, as all its use is reported and the hub can go on counting it."""
+        """Returns whether the node may forget a cell: all its use is reported, and the hub can go on counting that."""
         if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):
@@ -209,14 +209,14 @@ class Room:
         return shard.keeps_until_ns <= now_ns < shard.lease_until_ns
 
     def farewells(self, reports: Reports) -> list[Farewell]:
-        """Returns the last reports among the reports of a batch."""
+        """Returns the reports of a batch that are the last report about their key."""
         if not self.leaving:
             return []
         cells = [(number, cell) for number, cell in enumerate(reports.cells) if cell.leaving]
         return [Farewell(number, cell, report) for number, cell in cells if (report := reports[number]).forgotten]
 
     def hear(self, farewells: Sequence[Farewell], answers: Sequence[CellAnswer], now_ns: int) -> None:
-        """Drops the keys whose last reports the hub has confirmed, unless they are in use again."""
+        """Drops the keys of the last reports that the hub has confirmed, except keys with new requests."""
         answered = tuple(answers) if farewells else ()
         for number, cell, _ in farewells:
             cell.table.lock.run(self._hear_one, cell, answered[number].nodes == FORGOTTEN, now_ns)
@@ -241,13 +241,16 @@ class Room:
 
 
 def _let_rest(keys: Iterable[tuple[Table, str]]) -> None:
-    """Releases the Python objects of keys that were only looked at; their values stay in the compiled store."""
+    """Releases the Python objects of keys that were only looked at; the compiled store keeps the keys itself."""
     for table, key in keys:
         table.lock.run(table.cells.rest, key)
 
 
 def let_leave(table: LimitState, key: str, now_ns: int) -> bool:
-    """Drops a key, or marks it to leave; returns whether it was dropped. The caller holds the lock."""
+    """Drops a key, or marks it for eviction with its next report; returns True if the node does not have it any more.
+
+    The caller holds the lock of `table`.
+    """
     home = home_of(table, key)
     cell = home.cells.get(key)
     if cell is None:

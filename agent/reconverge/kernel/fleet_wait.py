@@ -1,8 +1,8 @@
-"""Computes a `retry_after` that holds on any node: the time until the fleet has room for a refused request.
+"""Computes a `retry_after` that holds on any node: the time until each node has room for a refused request.
 
-A decision's `retry_after` (`kernel/table/explain.py`) is the earliest time after which a retry may succeed: the fleet
-has room for the request then, but maybe on one node only. A client that retries seldom reaches that very node. So
-guards and storages, which answer clients of any node, call `certainty.for_any_node`.
+A decision's `retry_after` (`kernel/table/explain.py`) is the earliest time after which a retry may succeed: there is
+room for the request then, but maybe on one node only. A retry rarely reaches that very node. So guards and storages,
+which answer clients of any node, call `certainty.for_any_node`.
 """
 
 # Theory of operation.
@@ -31,21 +31,24 @@ from reconverge.kernel.engine import Cell, Decision, Reentry
 from reconverge.kernel.table.table import Table
 
 ROOM_FOR: Final = 2
-"""How many such requests should fit on each node: allowances are whole numbers, and other requests come meanwhile."""
+"""How many requests of the refused cost should fit on each node before the client retries: allowances are whole
+numbers, and other requests come meanwhile."""
 SHARE_MAX: Final = 4
-"""No client waits until more than a quarter of the capacity, 1/SHARE_MAX, is free, however many nodes there are."""
+"""No client waits until more than 1/SHARE_MAX of the capacity is free, however many nodes there are."""
 SETTLING_INTERVALS: Final = 2
-"""The sync intervals within which a node reports to the hub the use that has expired on it."""
+"""How many sync intervals it takes at most until a node has reported to the hub that some use has expired."""
 INTERVALS_MAX: Final = 3
-"""The sync intervals after which free capacity has moved to the nodes that need it: reported, given back, granted."""
+"""How many sync intervals it takes until free capacity has moved to the nodes that need it: a node reports it and gives
+it back, and the hub grants it to another node."""
 
 
 def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: str | None = None) -> Decision:
-    """Returns the decision with a `retry_after` after which any node, not only this one, probably admits the request.
+    """Returns `decision` with a `retry_after` after which any node, not only this node, probably admits the request.
 
-    The new `retry_after` is never earlier. `limit` has made the decision about this cost. The decision stays as it is
-    where it is exact already: on a node that is alone, and for a policy that decides by merged totals, not allowances.
-    It also stays for a paced limit, where room alone does not let a request go, and before the hub's first answer.
+    The new `retry_after` is never shorter. `limit` has made the decision about `cost`. The decision stays as it is if
+    its `retry_after` is exact already: on a node without a hub, and for a policy that decides by merged totals and not
+    by allowances. It also stays for a paced limit, where a request needs more than room, and before the hub's first
+    answer.
     """
     if decision.allowed or not isfinite(decision.retry_after) or limit.tables[0].kernel.alone:
         return decision
@@ -58,7 +61,7 @@ def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: 
 
 
 def _after_ns(table: Table, key: str, cost: int) -> int:
-    """Returns the nanoseconds until there is room on every node; 0 if there is room, or if the time is not known."""
+    """Returns the nanoseconds until every node has room for `cost`; 0 if they have, or if the time is not known."""
     try:
         return table.lock.run(_after_ns_at, table, key, cost, table.now_ns())
     except Reentry:
@@ -82,7 +85,7 @@ def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
 
 
 def _settled_ns(table: Table, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns the nanoseconds until the hub has room, for a log or slices whose free part is kept at the hub.
+    """Returns the nanoseconds until the hub has room for `cost`, for dated charges whose free part stays at the hub.
 
     If the last answer leaves room, the hub may have granted that room to other nodes since, and they may use it now:
     then the wait is a whole window.

@@ -1,7 +1,8 @@
-"""A cell's memory of earlier charges, so that some of them can expire or be given back.
+"""A cell's memory of earlier charges, so that a charge can expire or be given back.
 
-`History` is for algorithms in which every charge expires as a whole: amounts by date. `Lows` is for buckets: how low
-the level has been since a charge. At most that level can be given back of the charge, as the rest has drained.
+`History` is for algorithms in which every charge expires as a whole: it stores amounts by date. `Lows` is for buckets:
+it stores how low the level has been since a charge. At most that level can be given back of the charge, because the
+rest has drained.
 """
 
 # Theory of operation.
@@ -51,9 +52,10 @@ from operator import itemgetter
 from typing import Final
 
 LOWS_MAX: Final = 32
-"""The most levels that are kept; beyond, the two oldest become one, and a correction may give back a little less."""
+"""The most levels that `Lows` stores; beyond, it merges the two oldest, and a correction may give back a little
+less."""
 UNDATED = -(1 << 62)
-"""A number that is lower than any date."""
+"""A number that is lower than any date, for a history without a present date."""
 
 
 class History:
@@ -83,27 +85,29 @@ class History:
 
     def __init__(self) -> None:
         self.date = UNDATED
-        """The present date, under which new charges are entered."""
+        """The present date: a new charge is entered under it."""
         self.shift = 0
-        """The number that turns these dates into the hub's dates when it is added; 0 if the hub has none."""
+        """The number to add to a date of this history to get the hub's date; 0 if the hub has no dates of its own."""
         self.total = 0
         """The use: the sum of the entries and the debt."""
         self.owed = 0
-        """The debt: use that has not fitted into a window yet. While there is any, the entries fill a window."""
+        """The debt: use that did not fit into a window. While it is not 0, the entries fill a window."""
         self.changing = False
-        """Whether a change has begun and not ended."""
+        """Whether a change of this history has begun and not ended."""
         self.pending = 0
-        """The amount that the present change adds; it is not in the total yet."""
+        """The amount that the change in progress adds; it is not in `total` yet."""
         self._dates: list[int] = []
         self._amounts: list[int] = []
         self._first = 0
         """The index of the first entry that still counts."""
         self.reported = 0
-        """The part of the total that the last report contained; expired and refunded amounts reduce it first."""
+        """The part of `total` that the last report contained, less the amounts that have expired or were given back
+        since."""
         self.confirmed = 0
-        """How much of the total the last answered report contained."""
+        """The part of `total` that the last answered report contained, less what has expired or was given back
+        since."""
         self.others_until_ns = 0
-        """When the use that other nodes have reported ceases to count."""
+        """When the use reported by other nodes no longer counts, as a moment of the monotonic clock."""
 
     def __len__(self) -> int:
         return len(self._dates) - self._first
@@ -119,9 +123,9 @@ class History:
         return self._dates[-1] if self._first < len(self._dates) else None
 
     def mend(self) -> int:
-        """Makes all parts agree with the entries, after a change that was interrupted; returns the use.
+        """Makes all fields agree with the entries after a change that was interrupted; returns the use.
 
-        Dates are added and removed before their amounts, so the lengths of the two lists show which step is missing.
+        A change adds or removes a date before its amount, so the lengths of the two lists show which step is missing.
         """
         missed = len(self._amounts) - len(self._dates)
         if missed < 0:
@@ -138,9 +142,9 @@ class History:
         return self.total + self.pending
 
     def add(self, amount: int, entries_max: int) -> None:
-        """Charges an amount at the present date.
+        """Charges `amount` at the present date.
 
-        Beyond `entries_max` entries, the two oldest become one at the later date.
+        If there are then more than `entries_max` entries, merges the two oldest into one at the later date.
         """
         if self.newest == self.date:
             self._amounts[-1] += amount
@@ -156,14 +160,14 @@ class History:
             self._drop(1)
 
     def defer(self, amount: int) -> None:
-        """Moves an amount of the latest charge from the entries to the debt."""
+        """Moves `amount` of the latest charge from its entry to the debt."""
         self.owed += amount
         self._amounts[-1] -= amount
         if not self._amounts[-1]:
             del self._dates[-1], self._amounts[-1]
 
     def charge_owed(self, most: int, entries_max: int) -> None:
-        """Charges the debt at the present date, until the entries add up to `most`."""
+        """Moves debt into the entry of the present date, until all entries sum to `most` or no debt is left."""
         amount = min(self.owed, most - (self.total - self.owed))
         if amount > 0:
             self.pending = amount
@@ -172,7 +176,7 @@ class History:
             self.add(amount, entries_max)
 
     def forget_before(self, date: int, lasts: int) -> None:
-        """Removes all entries before `date`; debt takes the place of each, at a date `lasts` later than the entry's."""
+        """Removes all entries before `date`; each makes room for as much debt, entered at its date plus `lasts`."""
         if self.owed:
             self._pay_off(date, lasts)
         first = bisect_left(self._dates, date, self._first)
@@ -180,7 +184,7 @@ class History:
         self._drop(first - self._first)
 
     def _pay_off(self, date: int, lasts: int) -> None:
-        """Replaces entries that expire before `date` with debt, each at a date `lasts` later than the entry's.
+        """For each entry before `date`, enters as much of the debt at its date plus `lasts`, and removes the entry.
 
         All windows that the debt fills completely are skipped in one step. If an exception interrupts this function,
         the history counts too much as used, never too little.
@@ -209,7 +213,10 @@ class History:
             self._drop(1)
 
     def take_oldest(self, amount: int) -> int:
-        """Takes an amount out, or all there is: the oldest entries first, the debt last. Returns the amount taken."""
+        """Takes `amount` out, or all use if there is less: the oldest entries first, the debt last.
+
+        Returns the amount taken.
+        """
         taken = min(amount, self.total)
         left = min(taken, self.total - self.owed)
         self.owed -= taken - left
@@ -223,9 +230,9 @@ class History:
         return taken
 
     def take_from(self, date: int, amount: int) -> None:
-        """Takes an amount out of the charges at a date, or as much as is left of them.
+        """Takes `amount` out of the entry at `date`, or all of it if there is less.
 
-        If the entry of that date was merged into a younger entry, takes the amount from the younger one.
+        If the entry was merged into a younger entry, takes the amount from the younger entry.
         """
         place = bisect_left(self._dates, date, self._first)
         if place < len(self._dates):
@@ -236,9 +243,10 @@ class History:
                 del self._dates[place], self._amounts[place]
 
     def date_freeing(self, amount: int, lasts: int, pending: int = 0) -> int | None:
-        """Returns the date by whose expiry at least `amount` will have expired; None if less than that is in use.
+        """Returns the first date at whose expiry `amount` or more has expired in all; None if the use is less.
 
-        `pending` was added to the present date, and is in no entry yet.
+        An expired entry is followed by debt at its date plus `lasts`. `pending` is use at the present date without an
+        entry yet.
         """
         if amount > self.total + pending:
             return None
@@ -267,7 +275,7 @@ class History:
         self.confirmed = max(0, self.confirmed - amount)
 
     def _drop(self, count: int) -> None:
-        """Skips the `count` oldest entries, and deletes skipped entries once they are half of the lists."""
+        """Marks the `count` oldest entries as expired, and deletes expired entries once they are half of the lists."""
         self._first += count
         if self._first >= len(self):
             del self._dates[: self._first], self._amounts[: self._first]
@@ -275,10 +283,10 @@ class History:
 
 
 class Lows:
-    """For each earlier look at a bucket, the lowest level that the bucket has had since.
+    """The lowest levels of a bucket: for each earlier look at it, the lowest level that the bucket has had since.
 
-    Had a charge been smaller by some amount, the bucket would be lower by that amount now, except that no level can
-    have been below zero in between. So the difference now is the amount, or the lowest level since, if that is less.
+    They answer by how much the bucket would be lower now if an earlier charge had been smaller by some amount. That is
+    the amount, or the lowest level since the charge if that is less, because no level is below zero.
     """
 
     __slots__ = ("_lows", "looks")
@@ -286,10 +294,11 @@ class Lows:
     def __init__(self) -> None:
         self.looks = 0
         self._lows: list[tuple[int, int]] = []
-        """Pairs of a look's number and a level, both rising: a level is removed when a lower one is noted."""
+        """Pairs of a look's number and a level, both rising: a level is removed when a lower or equal level is
+        noted."""
 
     def note(self, level: int) -> None:
-        """Notes that the bucket has drained to `level`."""
+        """Notes a look at the bucket, which has drained to `level`."""
         self.looks += 1
         while self._lows and self._lows[-1][1] >= level:
             self._lows.pop()
@@ -298,9 +307,9 @@ class Lows:
             self._lows[:2] = [(self._lows[1][0], self._lows[0][1])]
 
     def since(self, look: int) -> int:
-        """Returns the lowest level that was noted after the given look; there must be one."""
+        """Returns the lowest level noted after the look number `look`; there must have been a later look."""
         return self._lows[bisect_right(self._lows, look, key=itemgetter(0))][1]
 
     def lower(self, amount: int) -> None:
-        """Lowers all noted levels by an amount that was given back, to zero at least."""
+        """Lowers all noted levels by `amount`, which was given back, but none below zero."""
         self._lows = [(look, max(0, level - amount)) for look, level in self._lows]

@@ -38,17 +38,19 @@ from reconverge.policies import Policy
 from reconverge.settings import MILLION
 
 COMPANIONS_MAX = 8
-"""If at most this many cells wait, an early exchange reports all of them, and so replaces the regular exchange."""
+"""If no more cells than this wait for a report, an early exchange reports all of them, so that no regular exchange is
+needed."""
 LEASE_WINDOWS = 10
 LEASE_MIN_NS = 30_000_000_000
 LEASE_MAX_NS = 600_000_000_000
-"""The longest lease: ten minutes. A lease lasts ten windows, within half a minute and ten minutes: for the allowances
-of a limit, ten of its own windows or of the times in which its bucket drains; for the node's name, ten of the longest
-of all limits. Allowances whose lease ends before that of the name are given up one limit at a time."""
+"""The longest lease: ten minutes. A lease lasts ten windows, but at least LEASE_MIN_NS and at most LEASE_MAX_NS. For
+the allowances of a limit, these are ten of its own windows, or ten times the time in which its bucket drains; for the
+node's name, ten of the longest windows of all limits. A node gives up allowances whose lease ends before that of its
+name, one limit at a time."""
 
 
 class Kernel(Node):
-    """All limits of one node, with the reports about them to the hub and the answers of the hub."""
+    """All limits of one node; it makes the reports about them to the hub, and applies the hub's answers."""
 
     def __init__(
         self,
@@ -80,18 +82,18 @@ class Kernel(Node):
         self.interval_ns = interval_ns
         self.interval_min_ns = interval_min_ns
         self.intervals_ns: tuple[int, ...] = (interval_ns,)
-        """The sync intervals of the node and of limits that have their own, in nanoseconds; the shortest first."""
+        """The sync intervals of the node, and of limits that have their own, in nanoseconds; the shortest first."""
         self.soonest_ns = interval_min_ns
-        """The shortest time between two exchanges, of any limits."""
+        """The shortest time between two exchanges that the node or any limit allows, in nanoseconds."""
         self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
         self.lease_ns = lease_ns or self._lease_min_ns
-        """How long the node's name lasts after the hub's last answer; no allowance is used for longer."""
+        """The nanoseconds from the hub's last answer on for which the node's name and its allowances last."""
         self._lease_fixed = lease_ns is not None
         self.slot_lease_ns = NEVER_NS
-        """The shortest lease of a limit on work in progress; the node must exchange within that time."""
+        """The shortest lease of slots, in nanoseconds, within which the node must exchange; NEVER_NS without slots."""
         self.tables: dict[str, Table] = {}
         self._reported: dict[str, list[Table]] = {}
-        """The tables whose limits have another name at the hub than on this node, by the name at the hub."""
+        """By a limit's name at the hub: this node's tables that are reported under it but have other names."""
         self.composites = Composites(self)
         self.room = Room(self)
         self.newcomers = Newcomers(self, new_keys_max)
@@ -99,15 +101,15 @@ class Kernel(Node):
         self.take_in_again = self.dropped.take_in_again
 
     def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
-        """Returns the table of a limit, and makes it if there is none.
+        """Returns the table of the limit `name`, and makes it if there is none.
 
-        Raises LimitConflict if the name has another limit.
+        Raises LimitConflict if the name has another limit or policy already.
         """
         self.composites.refuse(name, limit)
         return self.table(name, limit, policy)
 
     def table(self, name: str, limit: Limit, policy: Policy) -> Table:
-        """Returns the table of a limit or of one of its quotas, and makes it if there is none. Raises LimitConflict."""
+        """Does the same as `declare`, where `name` may also be the name of one quota of a limit."""
         table = self.tables.get(name)
         if table is None:
             self._lengthen_lease(self.lease_with(limit))
@@ -125,12 +127,12 @@ class Kernel(Node):
     def tier(self, name: str, limit: Limit, policy: Policy, *, reported_as: str) -> Table:
         """Returns a table whose limit is named `reported_as` at the hub; see `table/tiers.py`.
 
-        All tables of `reported_as` whose limits are counted alike share their keys: a request on this table moves its
-        key from the other table to this one, with its use. Declaring the same tier twice returns the same table.
+        All tables with the same `reported_as` whose limits are counted alike share their keys: a request on one table
+        moves its key to that table, with its use. A second call with the same arguments returns the same table.
 
         Raises:
-            LimitConflict: the name has another limit, or the other tables of `reported_as` have another policy.
-            InvalidLimit: the limit is counted like another one whose quota cannot change while it is in use.
+            LimitConflict: `name` has another limit, or the other tables of `reported_as` have another policy.
+            InvalidLimit: a table of `reported_as` counts alike, but its quota cannot change to that of `limit`.
         """
         known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:
@@ -169,7 +171,7 @@ class Kernel(Node):
         return table
 
     def lease_with(self, limit: Limit) -> int:
-        """Returns how long the node may use allowances once `limit` is declared, in nanoseconds."""
+        """Returns the nanoseconds for which the node's name will last once `limit` is declared, too."""
         if self._lease_fixed:
             return self.lease_ns
         if limit.slots:
@@ -177,10 +179,10 @@ class Kernel(Node):
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
 
     def lease_of(self, limit: Limit) -> int:
-        """Returns how long allowances on `limit` may be used.
+        """Returns the nanoseconds after the hub's last answer for which allowances on `limit` may be used.
 
-        NODES_LEASE_NS means as long as the lease of the node lasts. The node reports the time to the hub, except for
-        calendar windows: those are long, and a batch has no field for their lease.
+        NODES_LEASE_NS stands for the lease of the node's name. The node reports the time to the hub, except for
+        calendar windows: these are long, and a batch has no field for their lease.
         """
         if limit.slots:
             return limit.window_ns  # for slots, window_ns is the lease; a shorter lease of the name ends it as well
@@ -193,9 +195,9 @@ class Kernel(Node):
         return max(min(LEASE_WINDOWS * lasts_ns, LEASE_MAX_NS), self._lease_min_ns)
 
     def _lengthen_lease(self, lease_ns: int) -> None:
-        """Sets how long allowances may be used from now on.
+        """Sets the lease of the node's name from now on.
 
-        Every limit then decides anew whether it keeps allowances small.
+        Every limit then decides again whether it keeps allowances small.
         """
         if lease_ns == self.lease_ns:
             return
@@ -205,28 +207,28 @@ class Kernel(Node):
                 table.choose_path()
 
     def change_pace(self, pace: LimitInterval) -> None:
-        """Sets how often the node exchanges from now on. Limits with an interval of their own keep it."""
+        """Sets the node's sync interval from now on. A limit with an interval of its own keeps it."""
         self.interval_ns, self.interval_min_ns = pace
         for table in list(self.tables.values()):
             table.take_pace()
         self.take_paces()
 
     def change_own_pace(self, tables: Iterable[Table], pace: LimitInterval | None) -> None:
-        """Sets how often the cells of those tables are exchanged from now on; None stands for the node's interval."""
+        """Sets the sync interval of `tables` from now on; with None, they follow the node's interval."""
         for table in tables:
             table.own_pace = pace
             table.take_pace()
         self.take_paces()
 
     def take_paces(self) -> None:
-        """Takes over the sync intervals that the limits have now."""
+        """Computes `intervals_ns` and `soonest_ns` from the intervals that the node and its limits have now."""
         paces = {table.own_pace for table in list(self.tables.values())} - {None}
         own = [pace for pace in paces if pace is not None]
         self.soonest_ns = min([self.interval_min_ns, *(pace.interval_min_ns for pace in own)])
         self.intervals_ns = tuple(sorted({self.interval_ns, *(pace.interval_ns for pace in own)}))
 
     def forget_everything(self) -> None:
-        """Drops all cells, counts and allowances in a forked child: they belong to the parent."""
+        """Drops all cells, counts and allowances in a forked child, because they belong to the parent process."""
         for table in self.tables.values():
             table.start_over()
         self.dropped.start_over()
@@ -237,9 +239,9 @@ class Kernel(Node):
 
     @staticmethod
     def let_leave(table: Table, key: str) -> bool:
-        """Drops a key with its use, or marks it to leave; returns whether this node does not have it any more.
+        """Drops a key with its use, or marks it for eviction; returns True if this node does not have the key any more.
 
-        Leaving takes some exchanges, so the caller repeats the call until it returns True. A key with new requests
+        An eviction takes a few exchanges, so the caller repeats the call until it returns True. A key with new requests
         stays.
         """
         try:
@@ -271,12 +273,12 @@ class Kernel(Node):
         due: Container[int] | None = None,
         leaving: bool = False,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
-        """Collects a batch; returns limit reports, cell reports, whether more cells are due, and whether no cell waits.
+        """Takes a batch: returns reports of limits, reports of cells, whether more are due, and whether no cell waits.
 
-        An early exchange takes only the urgent cells, unless there are few others. A regular exchange begins a round if
-        `begins` is set, and else continues one. The batch is under way until `install` or `take_back`. `due` holds the
-        sync intervals whose limits are due; of other limits, only urgent cells are taken; None stands for all
-        intervals. A node that is `leaving` reports everything.
+        With `early`, takes only urgent cells, and the others if they are few. A regular exchange begins a round if
+        `begins` is True, and otherwise continues one. The batch is under way until `install` or `take_back`. `due` has
+        the sync intervals whose limits are due, None for all intervals; of other limits, only urgent cells are taken.
+        `leaving` is for a node that stops: it reports everything.
         """
         if shard_index in self.flights:
             self.take_back(shard_index)  # an exception out of a signal handler prevented it
@@ -317,12 +319,12 @@ class Kernel(Node):
         return limits, reports, later or more, everything
 
     def round_goes_on(self, shard_index: int, due: Container[int] | None) -> bool:
-        """Returns whether a round of the limits with those intervals has cells left to report."""
+        """Returns whether the round in progress has cells left to report, of limits with a sync interval in `due`."""
         shard = self.shards[shard_index]
         return bool(shard.round) or shard.later.holds(due)
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
-        """Applies the answer to the batch under way."""
+        """Applies the hub's answer to the batch under way, which then is under way no more."""
         reports = self.flights[shard_index]
         farewells = self.room.farewells(reports)  # first: after an exception here, the batch is still under way
         try:
@@ -342,13 +344,13 @@ class Kernel(Node):
             raise
 
     def _tell(self, cells: Iterable[Cell]) -> None:
-        """Wakes the requests that wait for the keys of these cells, as there may be room now."""
+        """Wakes the requests that wait for room under the keys of these cells, because there may be room now."""
         for cell in cells:
             for table in self.tables[cell.table.name].tiers:
                 self.tables[table.name].tell(cell.key)
 
     def _hear_again(self, shard: ShardState, reports: Reports) -> None:
-        """Queues all cells of a batch again, whose answer was applied only in part, and wakes waiting requests."""
+        """Queues all cells of a batch again because its answer was applied only in part, and wakes waiting requests."""
         known = set(self._cells_of(shard))
         shard.unconfirmed = sum(cell.unconfirmed for cell in known)
         kept = [cell for cell in reports.cells if cell in known]
@@ -357,10 +359,10 @@ class Kernel(Node):
         self._tell(cell for cell in kept if cell.waiters)
 
     def give_up_lapsed_allowances(self, shard_index: int, *, now_ns: int) -> None:
-        """Drops the allowances whose lease ended before the hub's answer, which has come just now.
+        """Drops the allowances whose lease ended before the hub's answer came at `now_ns`.
 
-        The hub may have granted them to other nodes. The node keeps its name, and with it the use that the hub has
-        counted.
+        The hub may have granted these allowances to other nodes. The node keeps its name, and with it the use that the
+        hub has counted.
         """
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
@@ -374,11 +376,11 @@ class Kernel(Node):
             shard.voided.add(table.name)  # last, so that an exception on the way leaves no allowance behind
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
-        """Moves all cells of a shard to the hub's corrected time."""
+        """Moves all cells of a shard to the windows of the hub's time, whose estimate has just been corrected."""
         rebase_cells(self._cells_of(self.shards[shard_index]), now_ns)
 
     def take_back(self, shard_index: int) -> None:
-        """Puts back the reports under way, which got no answer; they will be sent again."""
+        """Puts the reports of the batch under way, which got no answer, back into their queues to be sent again."""
         reports = self.flights.get(shard_index)
         if reports is None:
             return  # its answer was applied before something else failed
@@ -388,7 +390,7 @@ class Kernel(Node):
         self.shards[shard_index].under_way_ns = NEVER_NS
 
     def open_account(self, shard_index: int) -> None:
-        """Subtracts from the limits' totals the part that the hub has confirmed, for a new account at the hub."""
+        """Subtracts what the hub has confirmed from each limit's sums of charges, as a new account begins there."""
         for table in list(self.tables.values()):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
@@ -406,8 +408,8 @@ class Kernel(Node):
     def start_under_new_name(self, shard_index: int, *, hub_remembers: bool, now_ns: int) -> None:
         """Drops every allowance of a shard, because the lease has ended and the node gets a new name.
 
-        With `hub_remembers`, the hub goes on counting the reported use under the old name. Otherwise its data are gone,
-        too, and all use is reported again.
+        If `hub_remembers`, the hub goes on counting the reported use under the old name. Otherwise the hub has lost its
+        data, and the node reports all use again.
         """
         shard = self.shards[shard_index]
         shard.unconfirmed = 0
@@ -417,13 +419,13 @@ class Kernel(Node):
             cell.table.lock.run(begin_under_new_name, cell, hub_remembers, now_ns)
 
     def give_up_allowances(self, shard_index: int, *, now_ns: int) -> None:
-        """Gives back all allowances with the last reports, because the node stops."""
+        """Marks all allowances of a shard to be given back with the last reports, because the node stops."""
         shard = self.shards[shard_index]
         for cell in self._cells_of(shard):
             cell.table.lock.run(give_up_allowance, cell, now_ns)
 
     def look_around(self, shard_index: int) -> None:
-        """Makes the next decision about each cell take the slow path, which starts the exchange loop if needed."""
+        """Makes the next decision about each key take the slow path, which starts the exchange loop if needed."""
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
             first = 0
@@ -435,7 +437,7 @@ class Kernel(Node):
                 table.overflow.room = -1
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
-        """Puts every cell that was taken at `now_ns` back into its queue. Doing so twice does no harm."""
+        """Puts the cells `held`, and all cells taken at `now_ns`, back into their queues. Twice does no harm."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):
@@ -451,7 +453,7 @@ class Kernel(Node):
             table.tallies[shard_index].unconfirm()
 
     def _drop(self, cell: Cell) -> None:
-        """Drops a key about which there is nothing to remember."""
+        """Drops the key of a cell that holds nothing to remember."""
         let_stay(cell)
         cell.shard.agenda.forget(cell)
         if drop(self.tables[cell.table.name], cell):
@@ -463,14 +465,14 @@ class Kernel(Node):
     def _limit_reports(
         self, shard: ShardState, indexes: dict[str, int], now_ns: int, due: Container[int] | None
     ) -> tuple[LimitReport, ...]:
-        """Returns the reports of the limits that the cells refer to, then of those whose totals have changed."""
+        """Returns the reports of the limits in `indexes`, then of the limits whose sums have changed."""
         for table in list(self.tables.values()):
             if table.tallies[shard.index].changed and (due is None or table.interval_ns in due):
                 indexes.setdefault(table.name, len(indexes))
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     def declared(self, table: Table, shard_index: int) -> LimitReport:
-        """Returns the report of a limit as this node declares it now, without its charges."""
+        """Returns the report of a table's limit with its present settings, and with 0 for its charges."""
         return self._declared(table, self.shards[shard_index], self.clock.monotonic_ns())
 
     def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:

@@ -6,7 +6,10 @@ from reconverge.errors import InvalidKey, shown
 
 
 def plain_key(key: object, bytes_max: int) -> str:
-    """Returns the key as a plain string. Raises InvalidKey if it is no string, empty, too long or not storable."""
+    """Returns `key` as a plain `str`.
+
+    Raises InvalidKey if it is no string, empty, longer than `bytes_max` in UTF-8, or not storable at every hub.
+    """
     if not isinstance(key, str):
         if key is None:
             raise InvalidKey("a key is a string, not None; name what is counted, such as a user or an address")

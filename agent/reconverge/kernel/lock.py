@@ -43,9 +43,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 NAP_S: Final = 0.0005
-"""The seconds between two looks at a lock that is held. A lock is held for microseconds."""
+"""The seconds for which a waiting thread sleeps before it looks again at a lock that is held."""
 NAPS_MAX: Final = 2000
-"""After this many naps, a second or more, a waiting thread checks whether any thread will ever release the lock."""
+"""After this many sleeps, a second or more, a waiting thread checks whether any thread will ever release the lock."""
 
 
 class KernelFields:
@@ -55,11 +55,11 @@ class KernelFields:
     """The number of keys that the node keeps, over all limits; overflow cells do not count."""
     keys_max: int
     turn: int
-    """The number of the limit that is searched next for keys that may leave."""
+    """A number that rises with each search for keys to evict, so that each search begins with another limit."""
     after_unlock: bool
-    """Whether work is put off until no lock is held; see `Node.do_after_unlock`."""
+    """Whether some work waits until no lock is held; see `Node.do_after_unlock`."""
     wake_wanted: bool
-    """Whether a part of that work is to wake the exchange loop."""
+    """Whether the exchange loop has to be woken when no lock is held any more."""
 
     def do_after_unlock(self) -> None:
         """Does the work that was put off while a lock was held."""
@@ -67,7 +67,7 @@ class KernelFields:
 
 
 class Reentry(PortableError, RuntimeError):
-    """An error: a thread in the middle of a decision has called a function that must wait for that decision."""
+    """Raised when a thread in the middle of a decision calls a function that would have to wait for that decision."""
 
     def __init__(self) -> None:
         super().__init__("this thread is in the middle of a decision about the same limit")
@@ -76,7 +76,7 @@ class Reentry(PortableError, RuntimeError):
 def _plain_lock() -> Any:
     """Returns a lock of the interpreter, even if gevent or eventlet has replaced `_thread.allocate_lock`.
 
-    A greenlet that waits for a lock of gevent or eventlet lets other greenlets run, in the middle of the protected
+    With a lock of gevent or eventlet, a greenlet that waits would let other greenlets run in the middle of protected
     work.
     """
     import _thread  # noqa: PLC0415  # imported here, because gevent may have patched it since
@@ -91,9 +91,9 @@ def _plain_lock() -> Any:
 
 
 class Lock:
-    """The lock of a limit.
+    """The lock of a limit, which raises Reentry where a plain lock would wait for its own thread.
 
-    `run` holds it during the arithmetic of one cell; `with` is for callers outside of decisions.
+    `run` holds the lock during the arithmetic of one cell; `with` is for callers outside of decisions.
     """
 
     __slots__ = ("_inner", "_kernel", "locked", "owner")
@@ -104,14 +104,16 @@ class Lock:
         self.owner = 0
         """The number of the thread that took the lock last; negative if it took it without `run`.
 
-        It is 0 only while no work goes on under the lock: it is set before the work begins, and reset to 0 only after
-        work that no exception has cut short.
-        """
+        The owner is 0 only while no work goes on under the lock: it is set before the work begins, and reset to 0 only
+        after work that no exception has cut short."""
         self.locked: Callable[[], bool] = self._inner.locked
         """Returns whether the lock is held."""
 
     def run(self, work: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Calls `work` with the lock held, and returns its result. Raises Reentry."""
+        """Calls `work(*args)` with the lock held, and returns its result.
+
+        Raises Reentry if this thread holds the lock.
+        """
         if self.locked():
             self._wait()
         with self._inner:
@@ -123,11 +125,11 @@ class Lock:
         return result
 
     def run_if_free(self, work: Callable[[*Ts], T], *args: *Ts) -> T | None:
-        """Calls `work` as `run` does if the lock is free. Otherwise does nothing and returns None."""
+        """Calls `work(*args)` as `run` does if the lock is free. Otherwise does nothing and returns None."""
         return None if self.locked() else self.run(work, *args)
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """Takes the lock; returns whether it was taken. Raises Reentry."""
+        """Takes the lock; returns whether it was taken. Raises Reentry if this thread holds it already."""
         if blocking and self.locked():
             self._wait()
         taken: bool = self._inner.acquire(blocking)
@@ -148,10 +150,9 @@ class Lock:
         self.release()
 
     def _wait(self) -> None:
-        """Waits until the lock may be free. Raises Reentry.
+        """Waits until the lock may be free. Raises Reentry if this thread holds the lock.
 
-        This method looks at the lock and does not take it: an exception between taking and releasing would leave it
-        taken.
+        This method only looks at the lock: an exception between taking and releasing it would leave it taken.
         """
         me = get_ident()
         if self.owner == -me or _runs(sys._getframe(2)):  # noqa: SLF001  # `sys` documents it
@@ -179,9 +180,9 @@ WAIT: Final[CodeType] = Lock._wait.__code__  # noqa: SLF001  # of the class abov
 
 
 def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
-    """Returns whether a frame, or one of its callers, works under `lock` or is about to.
+    """Returns whether `frame` or one of its callers works under `lock`, or is about to; if None, under any lock.
 
-    Without `lock`, any lock counts. A frame that waits for the lock does not work under it, and will not release it.
+    A frame that waits for a lock does not work under it, and will not release it.
     """
     waits = False
     while frame is not None:
@@ -193,7 +194,7 @@ def _runs(frame: FrameType | None, lock: Lock | None = None) -> bool:
 
 
 def in_a_decision() -> bool:
-    """Returns whether the caller interrupts its own thread in the middle of a decision.
+    """Returns whether the caller, such as a signal handler, has interrupted its own thread in the middle of a decision.
 
     Other threads may be waiting for that decision. The compiled kernel is never interrupted in the middle of a
     decision.

@@ -1,4 +1,4 @@
-"""Bounds how many new keys a node reports to the hub per second, and divides that among its limits."""
+"""Bounds how many new keys a node reports to the hub per second, and divides that number among its limits."""
 
 # Theory of operation.
 #
@@ -22,8 +22,9 @@ from reconverge.kernel.shard import ShardState, Tally
 from reconverge.kernel.table.table import Table
 
 NEW_KEYS_MAX: Final = 5000
-"""A Redis merges some 40,000 cells per second on one core, a node reports some 15,000: eight nodes under attack at once
-leave that Redis time for the keys it knows, and a node with 50,000 keys that is restarted has reported all in 10 s."""
+"""The most new keys that a node reports per second, by default. A Redis merges some 40,000 cells per second on one
+core, and a node could report some 15,000. With this bound, eight nodes under attack at once leave the Redis time for
+the keys it knows, and a node that is restarted reports 50,000 keys within 10 s."""
 BURST_NS: Final = SECOND_NS // 4
 
 
@@ -34,7 +35,7 @@ class Tables(Protocol):
 
 
 class Newcomers:
-    """The new keys of a node that wait for their first report, and the budget for such reports."""
+    """The new keys of a node that wait for their first report, and the budget for first reports."""
 
     def __init__(self, kernel: Tables, per_second: int) -> None:
         self._kernel = kernel
@@ -42,13 +43,15 @@ class Newcomers:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all waiting keys, and fills the budgets."""
+        """Forgets which new keys wait, and fills the budgets of all limits."""
         self._credits: dict[str, tuple[int, int]] = {}
-        """By limit: how many new keys it may still report, times a second in nanoseconds, and as of which moment."""
+        """By the name of a limit: how many new keys it may still report, in billionths of a key, and the moment of that
+        count."""
         self._busy: dict[str, int] = {}
-        """By limit: the moment until which it counts as one of the limits that share the budget."""
+        """By the name of a limit: the moment until which it counts as one of the limits that share the node's
+        budget."""
         self._left: dict[tuple[str, int], int] = {}
-        """By limit and shard: the number of keys that wait because the budget was used up."""
+        """By the name of a limit and the index of a shard: how many new keys wait because the budget was used up."""
         self._turn = 0
 
     def forget(self, limit_name: str) -> None:
@@ -59,20 +62,20 @@ class Newcomers:
             del self._left[place]
 
     def waiting(self, shard: ShardState) -> int:
-        """Returns how many new keys wait at a shard, over all limits."""
+        """Returns how many new keys of all limits wait to be reported to `shard`."""
         return sum(len(table.tallies[shard.index].fresh) for table in list(self._kernel.tables.values()))
 
     def any_wait(self, shard: ShardState) -> bool:
-        """Returns whether any new key waits at a shard."""
+        """Returns whether any new key waits to be reported to `shard`."""
         return any(table.tallies[shard.index].fresh for table in list(self._kernel.tables.values()))
 
     def hand_over(
         self, shard: ShardState, waiting: Lanes, now_ns: int, cells_max: int, *, unmetered: bool
     ) -> tuple[bool, int]:
-        """Moves new keys into the next batch of at most `cells_max` cells, to which the cells in `waiting` belong, too.
+        """Moves new keys into `waiting`, from which the next batch to `shard` takes at most `cells_max` cells.
 
-        Returns whether more may be reported at once, and when the next key may be reported if the budget is used up.
-        `unmetered` is for a node that leaves: it reports all keys.
+        Returns whether more new keys may be reported at once; and the moment at which the next new key may be reported
+        if the budget is used up, otherwise NEVER_NS. `unmetered` is for a node that stops: its new keys need no budget.
         """
         fresh = [
             (table, tally)
@@ -109,7 +112,7 @@ class Newcomers:
             table.lock.run(_queue_again, table, shard)
 
     def _close(self, table: Table, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
-        """Notes how many keys of a limit still wait; returns when the next may be reported if the budget is used up."""
+        """Notes how many new keys of a limit still wait; if the budget is used up, returns when the next may go."""
         place = table.name, shard.index
         left = len(tally.fresh) if used_up else 0
         before = self._left.pop(place, 0)
@@ -123,7 +126,7 @@ class Newcomers:
         return tally.fresh_from_ns
 
     def _earned(self, name: str, now_ns: int) -> int:
-        """Returns how many new keys of a limit may be reported now."""
+        """Returns how many new keys of the limit `name` may be reported now, and stores that credit."""
         most = self.per_second * BURST_NS
         credit, since_ns = self._credits.get(name, (most, now_ns))
         sharing = sum(until_ns > now_ns for limit, until_ns in self._busy.items() if limit != name) + 1

@@ -1,4 +1,4 @@
-"""The state that all limits of one node share: clock and sizes, shards, and work put off until no lock is held.
+"""The state that all limits of one node share: the clock, sizes, shards, and work that waits until no lock is held.
 
 `Kernel` adds the exchanges with the hub. Limits use only this part of a node: they read it, and change its counters.
 """
@@ -44,15 +44,19 @@ class Node(KernelFields):
         self.alone = alone
         """Whether there is no hub, and so no other node."""
         self.region_ppm = MILLION
-        """The part of every capacity that this node's region has by itself, in millionths."""
+        """The part of every limit that belongs to this node's region, in millionths."""
         self.interval_ns = self.interval_min_ns = self.lease_ns = 0
-        """The sync interval, the shortest time between two exchanges, and the lease of the node's name."""
+        """The sync interval, the shortest time between two exchanges, and the lease of the node's name, in
+        nanoseconds."""
         self.wake: Callable[[], None] = _no_loop
-        """Called when an exchange is wanted sooner than expected, with no lock held; it must not wait."""
+        """Called, with no lock held, when a request needs an exchange sooner than the loop would begin one; it must not
+        wait."""
         self.on_reentry: Callable[[str], None] = _ignore_reentry
-        """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
+        """Called once, with the name of a limit, after a thread asked for a decision in the middle of another
+        decision."""
         self.take_in_again: Callable[[Any], None] = _know_all
-        """Called with a table that was dropped and is asked again, with its lock held; see `table/dropping.py`."""
+        """Called with a dropped table about which a request asks again, with the table's lock held; see
+        `table/dropping.py`."""
         self.after_answers: list[Callable[[int], None]] = []
         """Functions that are called after each answer of a hub, with the monotonic time in nanoseconds; they neither
         fail nor wait."""
@@ -63,10 +67,10 @@ class Node(KernelFields):
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
         self.asks = AskBudget(asks_max)
         self.flights: dict[int, Reports] = {}
-        """The batch under way to each shard."""
+        """By the index of a shard: the reports of the batch under way to it."""
 
     def shard_of(self, limit_name: str, key: str) -> ShardState:
-        """Returns the shard that keeps a key."""
+        """Returns the shard of the hub that counts `key` of this limit."""
         return shard_of(self.shards, self.namespace, limit_name, key)
 
     def refresh_offset_ns(self, now_ns: int) -> int:
@@ -74,7 +78,7 @@ class Node(KernelFields):
         return solo_offset_ns(self.shards[0], self.clock, now_ns)
 
     def do_after_unlock(self) -> None:
-        """Does the work that was put off. Work that needs a lock which this thread holds waits until that is free."""
+        """Does the work that was put off by `put_off`, and wakes the exchange loop if `wake_wanted`."""
         self.after_unlock = False
         if self.wake_wanted:
             self.wake_wanted = False
@@ -87,22 +91,22 @@ class Node(KernelFields):
             work()
 
     def put_off(self, work: Callable[[], None]) -> None:
-        """Puts off `work` until no lock is held any more."""
+        """Queues `work`, which is called when no lock of a limit is held any more."""
         self._put_off.append(work)
         self.after_unlock = True
 
     def note_reentry(self, name: str) -> None:
-        """Notes that a decision about a limit was requested in the middle of another one, so that it is logged once."""
+        """Notes, to log it once, that a thread asked for a decision about `name` in the middle of another decision."""
         if not self._reentry_noted:
             self._reentry_noted = True
             self.put_off(partial(self.on_reentry, name))
 
     def is_under_way(self, cell: Cell) -> bool:
-        """Returns whether a report of that cell waits for its answer."""
+        """Returns whether a report of `cell` waits for the hub's answer."""
         return cell.reported_ns >= cell.shard.under_way_ns
 
     def start_over(self) -> None:
-        """Forgets the hub and all reports that are due, in a forked child: the parent goes on with them."""
+        """Forgets the hub and all reports that are due, in a forked child: the parent process goes on with these."""
         offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         self.keys = self.turn = 0
         self.after_unlock = self.wake_wanted = False
@@ -115,12 +119,12 @@ class Node(KernelFields):
 
 
 def _no_loop() -> None:
-    """Does nothing. It stands for a function that wakes the exchange loop, while there is no loop."""
+    """Does nothing; it is the value of `wake` while there is no exchange loop."""
 
 
 def _know_all(table: object) -> None:
-    """Does nothing. It stands for a function that takes a dropped table back, while no table is dropped."""
+    """Does nothing; it is the value of `take_in_again` while no table was dropped."""
 
 
 def _ignore_reentry(name: str) -> None:
-    """Does nothing. It stands for a function that is notified of a decision in the middle of another one."""
+    """Does nothing; it is the value of `on_reentry` until an agent sets one that logs."""

@@ -1,4 +1,4 @@
-"""One node's state of one shard of the hub: clock, lease, charges, and the cells that wait to be reported."""
+"""One node's state for one shard of the hub: the clock, the lease, charges, and the cells that wait to be reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconverge.kernel.reporting.deferred import Later
 
 
 class ShardState(ShardFields, AskState):
-    """The knowledge of a node about one shard of the hub. Moments are monotonic nanoseconds."""
+    """A node's state for one shard of the hub. Moments are monotonic nanoseconds."""
 
     def __init__(self, index: int, *, alone: bool, offset_ns: int) -> None:
         self.index = index
@@ -21,43 +21,48 @@ class ShardState(ShardFields, AskState):
         self.start_over(offset_ns)
 
     def start_over(self, offset_ns: int) -> None:
-        """Forgets all knowledge of the hub; its clock is taken to be the wall clock."""
+        """Forgets all that the hub has answered.
+
+        `offset_ns` is the wall time minus the monotonic time, for the hub's clock.
+        """
         self.offset_ns = offset_ns
-        """The number that turns a monotonic time into the hub's time when it is added."""
+        """The nanoseconds to add to a monotonic time to get the hub's time."""
         self.refreshed_ns = -NEVER_NS
         """When a node without a hub last computed `offset_ns` from its two clocks."""
         self.lag_ns = 0
-        """Twice the possible error of `offset_ns`."""
+        """Twice the possible error of `offset_ns`, in nanoseconds."""
         self.late_ns = 0
-        """By how much the hub's clock may be behind this node's estimate; never so much that it would be behind the
-        time in the hub's last answer."""
+        """By how many nanoseconds the hub's clock may be behind this node's estimate; never so many that it would be
+        behind the time in the hub's last answer."""
         self.round_trip_ns = 0
         self.acked_ns = -NEVER_NS
-        """When the last batch that was answered had been sent."""
+        """When this node sent the last batch that the hub has answered."""
         self.lease_until_ns = NEVER_NS if self.alone else -NEVER_NS
         self.leased_ns = NEVER_NS if self.alone else -NEVER_NS
-        """The moment at which all leases began, long and short; set earlier by the possible error of a clock."""
+        """The moment from which all leases of this shard run, set earlier by the possible error of a clock."""
         self.lost_ns = -NEVER_NS
-        """When an answer last reported that the hub had lost its data."""
+        """When the hub last answered that it had lost its data."""
         self.voided: set[str] = set()
-        """The limits whose allowances were given up at the end of their lease, since `leased_ns` was last set."""
+        """Names of the limits whose allowances were given up at the end of their lease since `leased_ns` was last
+        set."""
         self.not_taken = 0
-        """How often the hub had no room for a key."""
+        """How often the hub has refused to store a key because it had no room."""
         self.keeps_until_ns = -NEVER_NS
-        """Until when no key may leave on condition that the hub goes on counting its use."""
+        """Until when no key may be evicted whose use the hub would have to go on counting."""
         self.unconfirmed = 0
         """The number of cells that have yet to be reported to a hub that has lost its data."""
         self.leaving = 0
-        """The number of keys whose last report is due or under way; see `eviction.py`."""
+        """How many keys that will be evicted wait to send their last report, or for the hub's answer to it; see
+        `eviction.py`."""
         self.attended_until_ns = -NEVER_NS
-        """Until when an exchange loop will look at due work; a decision after that has to start a loop."""
+        """The moment until which an exchange loop will look for due work; a decision after that has to start a loop."""
         self.stay_asleep()
         self.early_ns = NEVER_NS
-        """The moment of the next exchange ahead of time; NEVER_NS if no cell needs one."""
+        """The moment at which the next early exchange is due; NEVER_NS if no cell needs one."""
         self.under_way_ns = NEVER_NS
-        """When the batch was taken that waits for its answer; NEVER_NS if no batch waits."""
+        """When the batch was taken that waits for the hub's answer; NEVER_NS if no batch waits."""
         self.later = Later()
-        """The cells that wait until their limit is due."""
+        """The cells that wait until the sync interval of their limit has passed."""
         self.forget_asks()
         self.begin()
 
@@ -68,16 +73,16 @@ class ShardState(ShardFields, AskState):
         self.regular_ns = -NEVER_NS
         """The earliest moment at which a regular exchange may begin."""
         self.begins_ns = -NEVER_NS
-        """The earliest moment at which an exchange ahead of time may begin."""
+        """The earliest moment at which an early exchange may begin."""
 
     def stay_awake(self) -> None:
-        """Notes that the exchange loop is at work, and checks for due work again before it sleeps."""
+        """Notes that the exchange loop is awake, and will look for due work again before it sleeps."""
         self.looks_ns = -NEVER_NS
 
     def sleep_until(self, looks_ns: int, *, regular_ns: int, begins_ns: int) -> None:
         """Notes that the exchange loop sleeps until `looks_ns` unless it is woken; see `reporting/requests.py`.
 
-        It begins no regular exchange before `regular_ns`, and none ahead of time before `begins_ns`.
+        The loop begins no regular exchange before `regular_ns`, and no early exchange before `begins_ns`.
         """
         self.regular_ns = regular_ns
         self.begins_ns = begins_ns
@@ -85,9 +90,9 @@ class ShardState(ShardFields, AskState):
 
 
 class Tally(TallyFields):
-    """A limit's charges and refunds at one shard since the account began, and the part that the hub has confirmed.
+    """The sums of a limit's charges and refunds at one shard since its account began, and what the hub has confirmed.
 
-    Both numbers only rise.
+    Both sums only rise.
     """
 
     __slots__ = ("_confirmed", "_reported")
@@ -101,29 +106,29 @@ class Tally(TallyFields):
 
     @property
     def changed(self) -> bool:
-        """Returns whether the hub has not confirmed the latest numbers yet."""
+        """Returns whether the sums differ from those that the hub has confirmed."""
         return (self.charged, self.refunded) != self._confirmed
 
     @property
     def unconfirmed(self) -> int:
-        """Returns the amount charged that the hub has not confirmed."""
+        """Returns the part of `charged` that the hub has not confirmed."""
         return self.charged - self._confirmed[0]
 
     def report(self) -> tuple[int, int]:
-        """Returns the numbers of charges and refunds, and notes that they are being sent."""
+        """Returns the sums of charges and of refunds, and notes that they are being sent to the hub."""
         self._reported = (self.charged, self.refunded)
         return self._reported
 
     def confirm(self) -> None:
-        """Notes that the hub has received the numbers that were sent last."""
+        """Notes that the hub has received the sums that `report` returned last."""
         self._confirmed = self._reported
 
     def unconfirm(self) -> None:
-        """Notes that the hub has lost the numbers."""
+        """Notes that the hub has lost the sums that it had confirmed."""
         self._confirmed = (0, 0)
 
     def absorb(self, other: Tally) -> None:
-        """Adds the counts of another tally and sets those to zero: the hub keeps one account for both."""
+        """Adds the sums of `other` to these, and sets those of `other` to zero: the hub keeps one account for both."""
         self.charged, other.charged = self.charged + other.charged, 0
         self.refunded, other.refunded = self.refunded + other.refunded, 0
         self._reported = self._reported[0] + other._reported[0], self._reported[1] + other._reported[1]
@@ -131,14 +136,14 @@ class Tally(TallyFields):
         other._reported = other._confirmed = (0, 0)
 
     def drop_confirmed(self) -> None:
-        """Subtracts the numbers that the hub has confirmed."""
+        """Subtracts from the sums what the hub has confirmed."""
         self.charged -= self._confirmed[0]
         self.refunded -= self._confirmed[1]
         self._reported = self._confirmed = (0, 0)
 
 
 def shard_of(shards: Sequence[ShardState], namespace: str, limit_name: str, key: str) -> ShardState:
-    """Returns the shard that keeps a key, by a keyed hash: the same on all nodes, and unpredictable for clients."""
+    """Returns the shard that counts `key`, the same on all nodes; clients cannot predict it, as the hash is keyed."""
     if len(shards) == 1:
         return shards[0]
     # Not Python's hash, which differs from process to process: two nodes would keep one key in two shards, and not see

@@ -10,17 +10,18 @@ LOOKED_AROUND = 4096
 PLACES_PASSED = 8
 """The most places that one call of `pass_by` visits, however many of them are empty."""
 LISTED_MAX = 64
-"""The most keys of a store that are listed in `homes`. A store with more keys is wide, and is searched instead."""
+"""The most keys of one store that are listed in `homes`. A store with more keys is wide: its keys are not listed, so a
+look-up searches the store itself."""
 
 JUMP = 2654435769
-"""The part of all places that a jump skips, times 2**32: with the golden ratio, the jumps spread evenly."""
+"""The fraction of all places that `jump` skips, times 2**32: by the golden ratio, so that the jumps spread evenly."""
 
 
 class Store(dict[str, Cell]):
     """A mapping from keys to cells, which only the methods of this class change.
 
-    A cell keeps its place until it is dropped, and the next cell gets the place that became empty last. So the order of
-    places, in which cells are visited, does not depend on how keys are hashed.
+    Each cell has a place, a number, until it is dropped; a new cell gets the place that became empty last. Cells are
+    visited in the order of places, which does not depend on how keys are hashed.
     """
 
     __slots__ = (
@@ -43,22 +44,25 @@ class Store(dict[str, Cell]):
         self._places: list[Cell | None] = []
         self._empty: list[int] = []
         self._hand = 0
-        """The place from which the next `pass_by` goes on."""
+        """The place at which the next call of `pass_by` begins."""
         self.admitted = 0
         self.refused = 0
         self.overflow: Cell | None = None
-        """The cell that counts the keys for which there is no room; it has no place."""
+        """The cell that counts all keys for which the node has no room; it has no place. None before there is such a
+        key."""
         self.overflowed = 0
-        """The number of decisions about keys for which there is no room."""
+        """The number of decisions about keys for which the node had no room."""
         self.left_early = 0
-        """The number of keys that were evicted to make room, before they were idle."""
+        """The number of keys that were evicted to make room although they were not idle."""
         self.let_go_ns = -NEVER_NS
-        """When the last key left that may come back while its use counts; see `kernel/evicted.py`."""
+        """When the last key was evicted whose use still counted, so that the key may come back; see
+        `kernel/evicted.py`."""
         self.beside: list[Store] | None = None
-        """The wide stores of all limits that share their keys with this one; None if there are no such limits. Those
-        limits share this list."""
+        """The wide stores of all limits that share their keys with this store's limit; None if it shares its keys with
+        no limit. All these limits have this same list."""
         self.homes: dict[str, Store] | None = None
-        """The store of each key that is not in a wide store. All limits that share their keys share this mapping."""
+        """The store of each key that is not in a wide store; None if no limits share keys. All limits that share keys
+        have this same mapping."""
         self.wide = False
 
     def put(self, cell: Cell) -> None:
@@ -112,7 +116,7 @@ class Store(dict[str, Cell]):
         return [cell for cell in self._places if cell is not None]
 
     def pass_by(self, count: int) -> list[Cell]:
-        """Returns the next few cells, at most `count`, in the order of their places; begins again after the last."""
+        """Returns the next few cells, at most `count`, in the order of places; begins again after the last place."""
         passed: list[Cell] = []
         for _ in range(min(PLACES_PASSED, len(self._places))):
             cell = self._places[self._hand]
@@ -124,15 +128,16 @@ class Store(dict[str, Cell]):
         return passed
 
     def jump(self) -> None:
-        """Skips some places, so that the cells that `pass_by` returns are a sample of all."""
+        """Skips some places, so that the cells returned by the next calls of `pass_by` are a sample of all cells."""
         if self._places:
             places = len(self._places)
             self._hand = (self._hand + (places * JUMP >> 32)) % places
 
     def look_around(self, shard: Shard, first: int) -> int:
-        """Makes the next decision about some cells of a shard take the slow path.
+        """Makes the next decision about each key of `shard` at the next LOOKED_AROUND places take the slow path.
 
-        Starts at place `first`; returns the place at which to go on, or 0 when all cells have been visited.
+        Starts at the place `first`. Returns the place at which the next call should start, or 0 when all cells were
+        visited.
         """
         end = min(first + LOOKED_AROUND, len(self._places))
         for cell in self._places[first:end]:
@@ -141,7 +146,7 @@ class Store(dict[str, Cell]):
         return end if end < len(self._places) else 0
 
     def rest(self, key: str) -> bool:  # noqa: ARG002  # the compiled store uses it
-        """Releases the Python object of a key until it is used again. Only the compiled store can do this."""
+        """Returns False. The compiled store releases the Python object of a key here, until the key is used again."""
         return False
 
     def start_over(self) -> None:

@@ -25,18 +25,19 @@ _DAY_S: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_S: Final = 0
 LAST_S: Final = 253_000_000_000
-"""The last moment, in the year 9987. Moments after it count as in the last window, and moments before the first window
-as in that one: no hub's clock is so wrong."""
+"""The last moment, in the year 9987, in seconds since the epoch. A later moment counts as in the last window, and a
+moment before the epoch as in the first window: no hub's clock is that wrong."""
 
 
 class Unit(NamedTuple):
-    """A unit of the calendar, such as a week. Its windows are numbered without gaps."""
+    """A unit of the calendar, such as a week. Each window is one such unit, and has a number; there are no gaps."""
 
     name: str
     window_s: int
-    """The length in seconds of a window that means this unit in a limit string."""
+    """The length of window, in seconds, by which a `Limit` means this unit: 30 days mean a month."""
     longest_s: int
-    """The longest length by the calendar in seconds, with a day to spare: clocks have been put back by as much."""
+    """A length in seconds that no window of this unit exceeds: its longest by the calendar, and a day more, because
+    zones have put their clocks back by a day."""
     number_of: Callable[[date], int]
     first_day: Callable[[int], date]
 
@@ -62,13 +63,13 @@ UNITS: Final = (
 
 
 def unit_of(window_ns: int) -> Unit | None:
-    """Returns the calendar unit that a window of this length stands for; None if there is none."""
+    """Returns the calendar unit that a window of this length stands for, a month for 30 days; None if there is none."""
     return next((unit for unit in UNITS if unit.window_s * SECOND_NS == window_ns), None)
 
 
 @lru_cache(maxsize=256)
 def is_zone(name: str) -> bool:
-    """Whether this machine knows a time zone of that name."""
+    """Returns whether this machine knows a time zone named `name`."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # unknown; no name at all; the name of a folder
@@ -84,7 +85,8 @@ class CalendarWindows:
         self.zone = zone
         self._zone = ZoneInfo(zone)
         self._found = (0, 0, 0)
-        """The last window that was looked up: number, opening and closing. Most calls are about the same window."""
+        """The last window that was looked up: its number, and when it opens and closes. Most calls are about the same
+        window."""
 
     @property
     def longest_ns(self) -> int:
@@ -92,7 +94,7 @@ class CalendarWindows:
         return self.unit.longest_s * SECOND_NS
 
     def number(self, hub_ns: int) -> int:
-        """Returns the number of the window in which a moment lies."""
+        """Returns the number of the window that contains the moment `hub_ns`."""
         number, opens_ns, closes_ns = self._found
         if opens_ns <= hub_ns < closes_ns:
             return number
@@ -107,16 +109,16 @@ class CalendarWindows:
         return number
 
     def opens_ns(self, number: int) -> int:
-        """Returns the moment at which a window begins, which is the end of the window before."""
+        """Returns the moment at which window `number` begins, in nanoseconds; the previous window ends then."""
         known, opens_ns, closes_ns = self._found
         if number == known:
             return opens_ns
         return closes_ns if number == known + 1 else self._opens_s(number) * SECOND_NS
 
     def _opens_s(self, number: int) -> int:
-        """Returns the first midnight of the window's first day, in seconds.
+        """Returns the first midnight of the first day of window `number`, in seconds since the epoch.
 
-        If the zone's clocks skip that midnight, returns the moment at which it would have come without the skip.
+        If the zone's clocks skip that midnight, it is the moment at which midnight would have come without the skip.
         """
         day = self.unit.first_day(number)
         return (datetime(day.year, day.month, day.day, tzinfo=self._zone) - _EPOCH) // timedelta(seconds=1)

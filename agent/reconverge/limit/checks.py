@@ -44,9 +44,9 @@ def check_name(name: object) -> str:
 
 
 ANY_KIND: Final = "*"
-"""The entry in a table of costs for all kinds that are not named there."""
+"""The kind whose entry in a table of costs holds for all kinds that the table does not name."""
 KINDS_MAX: Final = 1000
-"""The most kinds in a table of costs: a longer table is a mistake, such as keys in the place of kinds."""
+"""The most kinds in a table of costs: a longer table is a mistake, such as one of keys instead of kinds."""
 
 
 def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
@@ -71,7 +71,10 @@ def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
 
 
 def cost_of(limit_name: str, costs: Mapping[str, int] | None, kind: object) -> int:
-    """Returns the cost of one request of `kind`. Raises UnknownKind."""
+    """Returns the cost of one request of `kind`.
+
+    Raises UnknownKind if `costs` has no entry for it, nor for all kinds.
+    """
     if costs is not None and isinstance(kind, str):
         cost = costs.get(kind)
         if cost is None:
@@ -82,11 +85,11 @@ def cost_of(limit_name: str, costs: Mapping[str, int] | None, kind: object) -> i
 
 
 SOFT_MAX: Final = 1
-"""The largest `soft`: a larger number is probably a percentage, as 10 would mean 1000 %."""
+"""The largest `soft`, as a fraction of the quota: a larger number is probably meant as a percentage."""
 
 
 def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
-    """Raises InvalidLimit, which shows `text`, unless `nominal` raised by the fraction `soft` is at most `most`."""
+    """Raises InvalidLimit about `text` unless `soft` is from 0 to 1, and `nominal * (1 + soft)` at most `most`."""
     if isinstance(soft, bool) or not isinstance(soft, int | float) or not 0 <= soft <= SOFT_MAX:
         problem = (
             f"soft {shown(soft)} is not a fraction from 0 to {SOFT_MAX}; 0.1, or '10%' for agent.limit, is 10 % more"

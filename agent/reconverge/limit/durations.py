@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _FIELDS: Final = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-"""The seconds in each field. Months and years differ in length, so they are not allowed here."""
+"""The seconds in each field of an ISO 8601 duration. Months and years differ in length, so they are not allowed."""
 _NUMBER: Final = r"[0-9]{1,12}"
 _ISO: Final = re.compile(
     rf"P(?:(?P<weeks>{_NUMBER})W)?(?:(?P<days>{_NUMBER})D)?"
@@ -16,7 +16,7 @@ _ISO: Final = re.compile(
 
 
 def seconds_of_iso(text: str) -> float:
-    """Returns the length of an ISO 8601 duration in seconds. Raises ValueError, which describes the mistake."""
+    """Returns the length of an ISO 8601 duration in seconds. Raises ValueError if `text` is not one that is allowed."""
     found = _ISO.fullmatch(text)
     if found is None:
         raise ValueError(

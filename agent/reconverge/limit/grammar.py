@@ -38,16 +38,16 @@ TEXT_LENGTH_MAX: Final = 1000
 DIGITS_MAX: Final = 18
 
 _ISO: Final = re.compile(r"[Pp](?:[0-9]|[Tt]).*|[Pp]")
-"""A text that is meant as an ISO 8601 duration; no unit begins with a P."""
+"""Matches a word that is meant as an ISO 8601 duration, valid or not; no unit begins with a P."""
 _TOKEN: Final = re.compile(r"(?P<number>[0-9]+(?:[._'][0-9]+)*)|(?P<word>[A-Za-z][A-Za-z0-9_.-]*)|(?P<mark>[/,;|])")
 """Matches a word of a limit string. A number may contain `.` and `'`, which no quota has, so that the error can show
 the whole number as it should be written."""
 _THOUSANDS: Final = re.compile(r"(?:,[0-9]{3})+")
-"""The groups of digits after the first, in a number that is written like 10,000."""
+"""Matches the part `,000` of a number that is written like 10,000."""
 _DECIMAL_COMMA: Final = re.compile(r",([0-9]{1,2})(\s*(?:/|per))", re.IGNORECASE)
-"""The rest of a number that is written like 1,5, up to its window."""
+"""Matches the part `,5/` of a limit string such as `1,5/second`, whose number has a decimal comma."""
 _BOUNDLESS: Final = frozenset({"unlimited", "none", "inf", "infinite", "infinity", "off"})
-"""Words that people write for no limit."""
+"""Words that people write in place of a quota if they want no limit."""
 _MULTIPLES: Final = {"k": 1000, "m": 10**6, "g": 10**9, "b": 10**9}
 """Letters that people write for thousands, millions and thousands of millions."""
 _SIGNS: Final = {
@@ -57,7 +57,7 @@ _SIGNS: Final = {
     "\\": "write '/', as in 100/minute",
     "(": "a limit string is no call, write it like 100/minute",
 }
-"""Characters that no limit string has, each with what to write instead."""
+"""Characters that no limit string has, each with the advice for an error message."""
 _SIGNLESS: Final = "write digits and words with / , ; or | between them, as in 100/minute"
 _PER: Final = re.compile(r"\s*(?:/|per(?![a-z]))\s*(?P<unit>[a-z]*)", re.IGNORECASE)
 _EXPONENT: Final = re.compile(r"[eE][0-9]{1,2}")
@@ -66,7 +66,7 @@ _DECIMAL: Final = re.compile(r"[0-9]+\.[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One quota of a limit string, as it was written, and its position in the text."""
+    """One quota of a limit string, as it was written; `position` is its offset in the string."""
 
     amount: int
     window_s: float
@@ -111,7 +111,7 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
 
 
 class _TextReader:
-    """Reads the words of one limit string, one after the other."""
+    """A parser of one limit string, which reads its words one after the other."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -139,14 +139,14 @@ class _TextReader:
         return Quota(amount, window_s, burst, name, first.position, warmup_s)
 
     def take_mark(self, marks: str) -> bool:
-        """Steps over the next word if it is one of `marks`. Returns whether it was."""
+        """Steps over the next word and returns True if it is one of the characters `marks`; otherwise returns False."""
         token = self._peek()
         found = token.kind == "mark" and token.text in marks
         self._next += found
         return found
 
     def ended(self) -> bool:
-        """Whether all words have been read."""
+        """Returns whether all words of the limit string have been read."""
         return self._peek().kind == "end"
 
     def expect_end(self) -> None:
@@ -188,7 +188,7 @@ class _TextReader:
         return found
 
     def _take_slots(self) -> bool:
-        """Steps over "in flight" or "concurrent" if that is next. Returns whether it was."""
+        """Steps over "in flight" or "concurrent" and returns True if it comes next; otherwise returns False."""
         if self._take_word("concurrent"):
             return True
         if not self._take_word("in"):
@@ -198,9 +198,9 @@ class _TextReader:
         return True
 
     def _take_per(self) -> bool:
-        """Steps over "per", which may touch the word after it: `limits` reads "5 per10 seconds", too.
+        """Steps over "per" and returns True if it comes next; otherwise returns False.
 
-        Returns whether it was there.
+        A number may follow without a blank, as in "5 per10 seconds", because the package `limits` reads that.
         """
         token = self._peek()
         if token.kind != "word" or token.text[: len("per")].lower() != "per":
@@ -226,7 +226,7 @@ class _TextReader:
         return int(token.text)
 
     def _after_amount(self, amount: int, position: int) -> InvalidLimit:
-        """Returns the error for an amount without a window; it corrects the amount if that is written like 10k."""
+        """Returns the error for an amount without a window; its message corrects an amount that is written like 10k."""
         error = self._expected("'/', 'per' or 'in flight'")
         token = self._peek()
         rest = self._text[token.position + len(token.text) :]
@@ -262,7 +262,7 @@ class _TextReader:
         return self._number(what) * self._unit_s() if seconds is None else seconds
 
     def _iso_s(self) -> float | None:
-        """Reads an ISO 8601 duration if one is next. Returns its seconds, or None if the next word is no duration."""
+        """Steps over the next word if it is an ISO 8601 duration, and returns its seconds; otherwise returns None."""
         token = self._peek()
         if token.kind != "word" or _ISO.fullmatch(token.text) is None:
             return None
@@ -299,14 +299,17 @@ class _TextReader:
 
 
 def _multiple(word: str) -> int | None:
-    """Returns the factor that a word means directly after a number, such as 1000 for `k`; None if it means none."""
+    """Returns the factor that `word` means directly after a number, such as 1000 for `k`; None for other words."""
     if word.lower() in _MULTIPLES:
         return _MULTIPLES[word.lower()]
     return 10 ** int(word[1:]) if _EXPONENT.fullmatch(word) else None
 
 
 def _whole(text: str, rest: str) -> str:
-    """Returns the text of an error about a number that has more than digits; `rest` is the limit string after it."""
+    """Returns an error message about `text`, a number with other characters than digits.
+
+    `rest` is the limit string after `text`.
+    """
     digits = re.sub(r"[^0-9]", "", text)
     if _DECIMAL.fullmatch(text) is None:
         return f"{text!r} is not written in digits alone; write {digits}"

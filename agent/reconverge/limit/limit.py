@@ -42,21 +42,22 @@ ALGORITHMS: Final = (
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
 """All algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
-"""Three names for one arithmetic, which can count tokens, theoretical arrival times, or the level of a bucket."""
+"""Three algorithms with one arithmetic, in which it makes no difference whether tokens, arrival times or a level
+count."""
 FILLED: Final = (TOKEN_BUCKET, GCRA)
 """Algorithms with the settings `initial` and `refill`; a leaky bucket has neither, as its outflow is steady."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
 """Algorithms in which every charge has a date, and expires as a whole."""
 SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
-"""Algorithms that admit one request on credit, and the next when that has been paid for."""
+"""Algorithms that admit one request on credit, and the next request when the credit has been paid back."""
 DRAINED: Final = (*BUCKETS, *SMOOTH)
 """Algorithms whose quota comes back steadily, and not at the end of a window."""
 BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
 """Algorithms that have a `burst`."""
 PACED: Final = (LEAKY_BUCKET, *SMOOTH)
-"""Algorithms whose allowances are parts of a rate, and so have to be finer than whole requests."""
+"""Algorithms whose allowances are parts of a rate, and so are counted in parts of a request (`UNIT`)."""
 METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
-"""Algorithms that admit a request only if its cost fits into the quota; the others admit on credit."""
+"""Algorithms that admit a request only if its cost fits into the quota; the `SMOOTH` algorithms admit on credit."""
 
 CLOCK: Final = "clock"
 FIRST_HIT: Final = "first-hit"
@@ -73,8 +74,7 @@ REFILLS: Final = (GREEDY, INTERVAL)
 QUOTA_MAX: Final = 10**12
 """The largest quota: thousandths of a cost must be exact integers, also in Lua's doubles, which end at 2**53."""
 UNIT: Final = 1000
-"""Into how many parts a request is divided in the allowances of paced limits, unless the quota is too large for
-that."""
+"""Into how many parts the allowances of `PACED` algorithms divide a request; fewer if the quota is very large."""
 CREDIT_WINDOWS_MAX: Final = 100
 """The most windows' worth of the rate that a request of a smooth limit may use on credit, beyond the stored permits.
 A node can report a need of up to a hundred capacities, so it can still report its debt, and is granted an allowance
@@ -87,10 +87,10 @@ WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
 SLOT_LEASE_S: Final = 5.0
 """The default lease of slots in seconds: how long the slots of a silent process stay taken."""
 SLOT_LEASE_MAX_NS: Final = 600 * SECOND_NS
-"""The longest lease of slots: the longest that an agent chooses by itself."""
+"""The longest lease of slots, which is also the longest lease that an agent chooses for itself."""
 SLICES: Final = 10
 SLICES_MAX: Final = 1000
-"""The most slices of a window, as each key stores a count for each."""
+"""The most slices of a window, because each key stores a count for every slice."""
 LOG_QUOTA_MAX: Final = 100_000
 """The largest quota of a sliding log, as each key stores every charge, at about fifty bytes each on every node."""
 
@@ -213,9 +213,9 @@ class Limit:
             object.__setattr__(self, "costs", checked_costs(text, self.costs, capacity=most))
 
     def _check_slots(self) -> None:
-        """Puts the lease of a limit on work in progress in place of its window.
+        """Checks a limit on work in progress, and sets its `window` to its lease.
 
-        Raises InvalidLimit for settings of rates.
+        Raises InvalidLimit if the limit has a setting that only rates have.
         """
         text = f"{shown(self.quota)} in flight"
         lease = SLOT_LEASE_S if self.lease is None else self.lease
@@ -305,13 +305,13 @@ class Limit:
 
     @property
     def capacity(self) -> int:
-        """Returns the most cost that can be admitted at once: `nominal`, and the part that `soft` adds to it."""
+        """Returns the most cost that can be admitted at once, including what `soft` adds to `nominal`."""
         soft = floor(self.nominal * Fraction(str(self.soft))) if self.soft else 0  # 0.1 is a tenth, as it is written
         return self.nominal + soft
 
     @property
     def nominal(self) -> int:
-        """Returns the most cost admitted at once: the quota, a bucket's burst, or a smooth limit's stored permits."""
+        """Returns the most cost admitted at once, without `soft`: the quota, the burst, or the most stored permits."""
         if self.refuses_all:
             return 0
         if self.burst is not None:
@@ -326,7 +326,7 @@ class Limit:
     def cost_max(self) -> int:
         """Returns the largest cost that can ever be admitted: the capacity, and for smooth limits also the most credit.
 
-        For smooth limits, the result is at most `QUOTA_MAX // unit`.
+        For smooth limits it is at most `QUOTA_MAX // unit`.
         """
         if not self.smooth:
             return self.capacity
@@ -334,14 +334,14 @@ class Limit:
 
     @property
     def refuses_all(self) -> bool:
-        """Whether the quota is 0, so that every request is refused: of a closed account, or in an emergency."""
+        """Returns whether the quota is 0, so that every request is refused, for example of a closed account."""
         return self.quota == 0
 
     @property
     def counted(self) -> Limit:
-        """Returns the limit by whose numbers keys are counted: this one, or the least that has some if the quota is 0.
+        """Returns this limit; if its quota is 0, a copy with the smallest quota that counting can work with.
 
-        Rates and shares are divided by the quota, here and at the hub.
+        Nodes and the hub divide by the quota, so keys of a limit with quota 0 are counted by the copy.
         """
         if not self.refuses_all:
             return self
@@ -354,29 +354,32 @@ class Limit:
 
     @property
     def bucket(self) -> bool:
-        """Whether this limit drains steadily instead of counting in windows."""
+        """Returns whether use under this limit drains steadily, as in a bucket, and does not count in windows."""
         return self.algorithm in DRAINED
 
     @property
     def slots(self) -> bool:
-        """Whether this is a limit on work in progress, whose charges are given back when the work ends."""
+        """Returns whether this is a limit on work in progress, whose charges are given back when the work ends."""
         return self.algorithm == CONCURRENCY
 
     @property
     def smooth(self) -> bool:
-        """Whether a request is admitted on credit, and the next one waits until that is paid for."""
+        """Returns whether a request is admitted on credit, and the next request waits until the credit is paid back."""
         return self.algorithm in SMOOTH
 
     @property
     def unit(self) -> int:
-        """Returns into how many parts the allowances and counts of this limit divide a request: a power of ten."""
+        """Returns into how many parts, a power of ten, the allowances and counts of this limit divide a request."""
         unit = UNIT if self.algorithm in PACED else 1
         while unit > 1 and unit * max(self.quota, self.capacity) > QUOTA_MAX:
             unit //= 10
         return unit
 
     def over(self, window: float) -> Limit:
-        """Returns the same limit with another window. A warm-up changes in proportion; the capacity does not."""
+        """Returns a copy of this limit with `window` seconds.
+
+        Its warm-up changes in proportion; its capacity does not.
+        """
         if self.slots:
             return replace(self, window=window, lease=window)
         burst = self.capacity if self.algorithm == SMOOTH_BURSTY else self.burst
@@ -385,7 +388,7 @@ class Limit:
 
     @property
     def dated(self) -> bool:
-        """Whether every charge has a date of its own, and expires as a whole."""
+        """Returns whether every charge under this limit has a date of its own, and expires as a whole."""
         return self.counts_as in DATED
 
     @property
@@ -395,7 +398,7 @@ class Limit:
 
     @property
     def withheld(self) -> int:
-        """Returns the part of the capacity that a new key does not have at its beginning."""
+        """Returns the part of the capacity that a new key cannot use at once, because `initial` is smaller."""
         return 0 if self.initial is None else self.capacity - self.initial
 
     @property
@@ -436,9 +439,9 @@ class Limit:
 
     @classmethod
     def parse_all(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> tuple[Limit, ...]:
-        """Returns all quotas of a limit string such as `10/second; 1000/hour as hourly`, each as `parse` does.
+        """Returns one `Limit` for each quota of a limit string such as `10/second; 1000/hour as hourly`.
 
-        Raises InvalidLimit, whose message names the place.
+        `algorithm` and `fields` hold for each, as in `parse`. Raises InvalidLimit, whose message names the place.
         """
         return tuple(cls._of(quota, algorithm, fields) for quota in parse_quotas(text))
 
@@ -473,7 +476,7 @@ class Limit:
         return f"{self.quota}/{_written(self.window_ns)}{burst}{warmup} ({', '.join(self._said())})"
 
     def _said(self) -> list[str]:
-        """Returns the algorithm, and the settings that differ from their defaults, for a text about this limit."""
+        """Returns phrases that describe this limit: the algorithm, and each setting that differs from its default."""
         said = [self.algorithm]
         if self.refuses_all:
             said.append("refuses everything")
@@ -497,7 +500,10 @@ class Limit:
 
 
 def _written(window_ns: int) -> str:
-    """Returns a window as a limit string writes it; no limit string has fractions of a millisecond."""
+    """Returns the length of a window as text, in whole seconds or milliseconds if possible.
+
+    Examples are `60s`, `250ms` and `0.0005s`.
+    """
     if window_ns % SECOND_NS == 0:
         return f"{window_ns // SECOND_NS}s"
     milliseconds, rest_ns = divmod(window_ns, MILLISECOND_NS)
@@ -505,7 +511,7 @@ def _written(window_ns: int) -> str:
 
 
 def _check_numbers(quota: object, window: object, algorithm: str) -> None:
-    """Raises InvalidLimit for a limit string in the place of the quota, and for a rate without a window."""
+    """Raises InvalidLimit if `quota` is a limit string, or if `window` is None and the algorithm needs one."""
     if window is None and isinstance(quota, str):
         raise InvalidLimit(quota, f"Limit takes numbers, as in Limit(5, 60); write Limit.parse({quota!r})")
     if window is None and algorithm != CONCURRENCY:

@@ -1,4 +1,4 @@
-"""Reads the quotas of a limit, and names each."""
+"""Reads the quotas of a limit from limit strings or `Limit` objects, and gives each quota its name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reconverge.limit.checks import NAME_LENGTH_MAX, check_name
 from reconverge.limit.limit import CONCURRENCY, Limit
 
 TIER: Final = "@"
-"""The sign between a limit's name and the terms of one plan of contracts, in the name of that quota."""
+"""The sign after the limit's name in the name of a contract's quota, such as `api@5/60s`."""
 QUOTAS_MAX: Final = 16
-"""The most quotas of one limit; every request is decided by each of them."""
+"""The most quotas of one limit; each of them decides about every request."""
 _WRITTEN_LIMIT: Final = re.compile(r"[0-9]+/[0-9]*[a-zA-Z]+$")
 """Matches a name such as `5/minute`, which was probably meant as the limit."""
 _PERCENT: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) ?%")
@@ -69,7 +69,7 @@ def quotas_of(
 
 
 def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
-    """Returns a limit on work in progress, made from a number of slots, a limit string or a `Limit`.
+    """Returns a limit on work in progress; `limit` is a number of slots, a limit string or a `Limit`.
 
     Raises InvalidLimit.
     """
@@ -88,7 +88,7 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
 
 
 def check_rate(name: str, quotas: Mapping[str, Limit]) -> None:
-    """Raises InvalidLimit if the only quota limits work in progress, because `Agent.limit` declares rates alone."""
+    """Raises InvalidLimit if a quota limits work in progress, because `Agent.limit` declares only limits on rates."""
     for each in quotas.values():
         if each.slots and len(quotas) == 1:  # for several, the kernel raises a closer error
             problem = f"limits what is in progress, and no rate; declare it with agent.concurrency({name!r}, ...)"
@@ -113,7 +113,7 @@ def _limits(limit: object, algorithm: str | None) -> list[Limit]:
 
 
 def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
-    """Returns the quotas that one item of a list stands for: a `Limit`, or a limit string."""
+    """Returns the quotas of one item of a list of limits: a `Limit` is one quota, a limit string may join several."""
     if isinstance(limit, Limit):
         return [limit]
     if isinstance(limit, str):
@@ -124,7 +124,10 @@ def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
 
 
 def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
-    """Returns the limit with further settings. Raises InvalidSetting if the limit has other values already."""
+    """Returns `limit` with each of `settings` that is not None.
+
+    Raises InvalidSetting if `limit` has another value for one.
+    """
     changes = {field: value for field, value in settings.items() if value is not None}
     for field, value in changes.items():
         said = getattr(limit, field)
@@ -153,7 +156,7 @@ def _quota_name(name: str, number: int, limit: Limit) -> str:
 
 
 def fraction_of(soft: float | str) -> float:
-    """Returns a fraction of the quota, which may be written as a percentage. Raises InvalidSetting."""
+    """Returns `soft` as a fraction of the quota: 0.1 for 0.1 or "10%". Raises InvalidSetting for any other text."""
     if not isinstance(soft, str):
         return soft
     match = _PERCENT.fullmatch(soft.strip())

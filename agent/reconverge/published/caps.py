@@ -1,4 +1,4 @@
-"""Caps prevent published settings from raising a limit beyond the amount that its node permits."""
+"""Caps: the most to which published settings may raise a limit on a node."""
 
 # A secret can be stolen, and a publisher can make mistakes. So the cap is applied on the node, each time its own limit
 # or the published one changes, and a published limit string changes only quota and burst: with lower costs or another
@@ -22,17 +22,17 @@ Quotas: TypeAlias = "dict[str, Limit]"
 
 
 def layered_quotas(name: str, own: Quotas, text: str | None, caps: Quotas | None) -> Layered[Quotas]:
-    """Returns a limit's quotas in two layers: the node's own, and those of a published limit string, unless it is None.
+    """Returns a limit's quotas in two layers: this node's `own`, and the published ones of the limit string `text`.
 
-    `caps` bound the published quotas. Without caps the node's own quotas do, so published ones can only be lower.
-    Raises InvalidLimit as `quotas_as_said` does.
+    The second layer is None if `text` is None. `caps` bound the published quotas; without caps the node's own quotas
+    bound them, so that they can only be lower. Raises InvalidLimit as `quotas_as_said` does.
     """
     published = None if text is None else quotas_as_said(name, own, text)
     return Layered(own, published, own if caps is None else caps, leave=_all_capped)
 
 
 def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
-    """Returns the quotas `own` with the quota and burst that the limit string `text` gives; all else stays the same.
+    """Returns the quotas `own`, with quota and burst replaced by those of the limit string `text`.
 
     Raises InvalidLimit unless the string has the same windows in the same order.
     """
@@ -43,7 +43,10 @@ def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, 
 
 
 def caps_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
-    """Returns the caps of a limit from a limit string. Raises InvalidSetting if they do not fit the limit."""
+    """Returns the caps on the quotas `own` of a limit, from the limit string `text`.
+
+    Raises InvalidSetting if the windows differ from those of the limit, or a cap is lower than the limit itself.
+    """
     try:
         caps = quotas_as_said(name, own, text)
     except InvalidLimit as error:
@@ -77,7 +80,10 @@ def _all_capped(quotas: Quotas, caps: Quotas) -> Quotas:
 
 
 def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[float]:
-    """Returns a policy's overshoot in two layers: the policy's own, and the published one, which can only lower it."""
+    """Returns a policy's overshoot in two layers: the policy's own, and the published one, which can only lower it.
+
+    The second layer is None if `max_overshoot` is None.
+    """
     return Layered(policy.max_overshoot, max_overshoot, policy.max_overshoot)
 
 

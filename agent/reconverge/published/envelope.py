@@ -76,7 +76,7 @@ Doc = TypeVar("Doc", bound=Signed)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The reason why a document is rejected: a word, from `REASONS` or defined by a reader, and a sentence."""
+    """The reason why a document is rejected: a word, from `REASONS` or a reader's own, and a sentence for the log."""
 
     reason: str
     problem: str
@@ -131,14 +131,14 @@ class Secrets:
         self._secrets = tuple(secrets)
 
     def sign(self, body: bytes, *, magic: bytes) -> bytes:
-        """Returns the signature with the first secret, in hexadecimal digits.
+        """Returns the signature of `body` with the first secret, in hexadecimal digits.
 
         It is valid for the format `magic` only.
         """
         return _signature(self._secrets[0], body, magic)
 
     def have_signed(self, body: bytes, signature: bytes, *, magic: bytes) -> bool:
-        """Whether a signature was made with any of the secrets."""
+        """Whether any of the secrets has made `signature` for `body` in the format `magic`."""
         return any(compare_digest(_signature(secret, body, magic), signature) for secret in self._secrets)
 
     def __repr__(self) -> str:
@@ -157,7 +157,7 @@ def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> by
 
 
 class Opened(NamedTuple):
-    """A table whose signature was verified; nothing else of it has been checked."""
+    """A table from a document whose signature was verified. The table's fields have not been checked yet."""
 
     table: object
 
@@ -195,7 +195,7 @@ class Format(Generic[Doc]):
     def opened(self, payload: object, secrets: Secrets, namespace: str) -> Doc | Rejection:
         """Returns the document, even an expired one, if it was signed with one of the secrets for that namespace.
 
-        Otherwise returns the reason for its rejection.
+        Returns the reason for the rejection if not.
 
         A publisher calls this first, because it must build only on documents that nodes of the namespace accept.
         """
@@ -212,7 +212,7 @@ class Format(Generic[Doc]):
 
 
 class Verifier(Generic[Doc]):
-    """Decides which documents one node accepts.
+    """Decides which documents of one format a node accepts.
 
     `minimum` is the lowest version that the node accepts, even while it knows no version yet.
 

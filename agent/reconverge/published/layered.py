@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 
 def smaller(value: Any, cap: Any) -> Any:
-    """Returns the smaller number, which is what a numeric cap allows."""
+    """Returns the smaller of two numbers; the part of a numeric value that a cap allows (`Layered.leave`)."""
     return min(value, cap)
 
 
 @dataclass(slots=True)
 class Layered(Generic[T]):
-    """A setting's own and published value, and the cap of the published one.
+    """A setting's own value on a node, the value published for the fleet, and the cap on the published value.
 
     `leave(value, cap)` returns the part of a value that a cap allows: the value itself if it is within the cap.
     """
@@ -54,7 +54,7 @@ class Layered(Generic[T]):
 
     @property
     def in_force(self) -> T:
-        """Returns the published value as far as the cap allows, or else the node's own."""
+        """Returns the published value, lowered to the cap if necessary; without a published value, the node's own."""
         published = self.published  # read once, because another thread may remove it
         if published is None:
             return self.own
@@ -62,10 +62,10 @@ class Layered(Generic[T]):
 
     @property
     def capped(self) -> bool:
-        """Whether the cap changes the published value."""
+        """Whether there is a published value that the cap does not allow as it is."""
         return self.published is not None and self.in_force != self.published
 
     @property
     def overridden(self) -> bool:
-        """Whether another value than the node's own is in force."""
+        """Whether the value in force differs from the node's own."""
         return self.in_force != self.own

@@ -22,7 +22,7 @@ from reconverge.published.switch_log import record, turned_between
 
 
 def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires: int) -> FleetSettings:
-    """Returns the settings `known`, or empty ones if these are missing or expired, with new times and a new version.
+    """Returns the settings `known`, or empty ones if `known` is None or has expired, with new times and a new version.
 
     They are issued now and expire at `expires`, in seconds since 1970; the version is the present time in milliseconds.
     """
@@ -46,7 +46,7 @@ def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()
 
 
 def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
-    """Returns the names that match no limit of the nodes, whose quotas `reported` lists.
+    """Returns those of `names` that match none of `reported`, the names of quotas that nodes have at the hub.
 
     A published switch for such a name would have no effect.
 

@@ -92,7 +92,7 @@ class ReaderStats:
 
 
 class Reader(ABC, Generic[Doc, Store]):
-    """Reads one kind of signed document at a hub; the exchange driver calls it as a `Follower`.
+    """Reads one kind of signed document at a hub. The exchange driver calls it as a `Follower` at each exchange.
 
     `interval_ns` returns the time between two reads of the hub, in nanoseconds.
     """
@@ -136,11 +136,11 @@ class Reader(ABC, Generic[Doc, Store]):
 
     @property
     def version(self) -> int:
-        """Returns the version in force; 0 if there is none."""
+        """Returns the version of the document in force; 0 if there is none."""
         return 0 if self.in_force is None else self.in_force.version
 
     def _counted(self) -> dict[str, Any]:
-        """Returns the values for the fields of `ReaderStats`."""
+        """Returns the values for the fields of `ReaderStats`, by name."""
         return {
             "version": self.version,
             "expires_in": inf if self.in_force is None else self.in_force.expires - self._now_s(),
@@ -164,21 +164,22 @@ class Reader(ABC, Generic[Doc, Store]):
     async def _prepared(self, store: Store, document: Doc, timeout_s: float) -> Callable[[], object] | Rejection:
         """Fetches the further parts of a document. Returns a function that applies the document, or a rejection.
 
-        Raises HubUnavailable and TimeoutError; then the reader tries again at a later look.
+        Raises HubUnavailable and TimeoutError; then the reader tries again at its next read.
         """
 
     @abstractmethod
     async def _post(self, store: Store, payload: bytes, *, over: bytes | None, keep_s: float, timeout_s: float) -> bool:
         """Posts a document again that the hub has lost. Returns whether it was posted.
 
-        It is posted only if the hub still has `over` in its place. Raises HubUnavailable and TimeoutError.
+        If the hub's store can compare, it is posted only if the hub still has `over` in its place. `keep_s` is for how
+        many seconds the hub keeps it. Raises HubUnavailable and TimeoutError.
         """
 
     async def _go_on(self, store: Store, timeout_s: float) -> None:
-        """Does a subclass's further work at the hub, after a read that the hub has answered, or when no read is due."""
+        """Does work of a subclass at the hub: after each read that the hub has answered, and when no read is due."""
 
     def _due_look_ns(self) -> int:
-        """Returns when to read the hub next, in nanoseconds of the monotonic clock."""
+        """Returns when the hub is to be read next, in nanoseconds of the monotonic clock."""
         return self._look_ns
 
     # ------------------------------------------------------------ called by the exchange driver
@@ -194,7 +195,8 @@ class Reader(ABC, Generic[Doc, Store]):
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
         """Reads the document at the hub if a read is due.
 
-        With `cut_off`, the node's exchanges fail: the reader then does not ask the hub, as the exchanges report it.
+        `cut_off`: whether the node's exchanges fail. Then the reader does not ask the hub; the exchanges log the
+        failure.
         """
         store, now_ns = self._store_in(hub), self._clock.monotonic_ns()
         if self._due_look_ns() > now_ns:
@@ -239,7 +241,7 @@ class Reader(ABC, Generic[Doc, Store]):
             self._reject(rejection, rejection.reason, f"{sentence} {rejection.problem}")
 
     async def _accept(self, store: Store, payload: bytes, timeout_s: float) -> Rejection | None:
-        """Puts a document in force with all its parts. Returns None, or a rejection if that is impossible."""
+        """Fetches the further parts of a document and puts it in force. Returns None, or a rejection if that fails."""
         document = self._verify(payload)
         if isinstance(document, Rejection):
             return document
@@ -257,7 +259,7 @@ class Reader(ABC, Generic[Doc, Store]):
         return self._verifier.verify(payload, now_s=self._now_s(), known=known)
 
     def _put_in_force(self, payload: bytes, document: Doc, apply: Callable[[], object]) -> Rejection | None:
-        """Applies a document, or leaves the one before in force and returns a rejection."""
+        """Applies a document. If that fails, keeps the one before in force and returns a rejection, else None."""
         try:
             apply()
         except Exception as error:
@@ -314,7 +316,10 @@ class Reader(ABC, Generic[Doc, Store]):
         self._say(kind, problem)
 
     def _say(self, fact: str, problem: str, *, level: int = logging.WARNING, bug: Exception | None = None) -> None:
-        """Logs `problem`, once for each `fact` until a document is accepted, with the traceback of the error `bug`."""
+        """Logs `problem`, unless a problem was logged for the same `fact` since the last document was accepted.
+
+        `bug` is an error whose traceback is logged, too.
+        """
         if self._logged.is_new(fact):
             visible = "".join(letter if letter.isprintable() else " " for letter in problem[:PROBLEM_LENGTH_MAX])
             logger.log(level, "reconverge: %s", visible, extra={"kind": fact}, exc_info=bug)

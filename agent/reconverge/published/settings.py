@@ -44,7 +44,7 @@ class LimitOverride:
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """Settings for all nodes of a namespace. If a field is None, each node's own setting applies."""
+    """Settings for all nodes of a namespace. Where a field is None, each node's own setting applies."""
 
     namespace: str
     """The namespace of the settings; nodes of other namespaces reject them."""
@@ -140,7 +140,7 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
 
 @contextmanager
 def _field(*path: str) -> Iterator[None]:
-    """Turns errors that are raised in its `with` block into InvalidDocument with the field's path."""
+    """Gives an error that the `with` block raises the path of the invalid field, as InvalidDocument."""
     try:
         yield
     except ReconvergeError as error:

@@ -32,7 +32,7 @@ class FleetSettingsStats(ReaderStats):
 
 
 class SettingsReader(Reader[FleetSettings, SettingsStore]):
-    """The reader of published settings.
+    """Reads the published settings of a fleet on one node.
 
     `apply` is called with published settings when they come into force, and with None when they have expired.
     """
@@ -56,12 +56,12 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
         return FleetSettingsStats(**self._counted())
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Removes settings that have expired, and then reads the settings at the hub if that is due."""
+        """Puts settings that have expired out of force, and then reads the settings at the hub if a read is due."""
         self._follow_the_clock()
         await super().follow(hub, cut_off=cut_off, timeout_s=timeout_s)
 
     def _follow_the_clock(self) -> None:
-        """Removes expired settings, or puts them in force again if the clock was set back to before their expiry."""
+        """Puts expired settings out of force, or in force again if the clock was set back to before their expiry."""
         newest, before = self._newest, self.in_force
         now = newest if newest is not None and newest.expires > self._now_s() else None
         if now is before:
@@ -81,7 +81,7 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
             )
 
     def _apply_whole(self, document: FleetSettings) -> None:
-        """Applies a document; if that fails, applies the one before again."""
+        """Applies published settings; if that fails, applies the settings before them again, and raises the error."""
         try:
             self._apply(document)
         except Exception:

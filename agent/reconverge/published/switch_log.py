@@ -1,4 +1,4 @@
-"""The signed log of the last turned switches of a fleet, with their authors, which a hub stores beside the settings."""
+"""A fleet's log of turned switches with their authors, which a hub stores, signed, beside the settings."""
 
 # Theory of operation.
 #
@@ -57,7 +57,7 @@ class Turned(NamedTuple):
 
 
 def turned_between(before: FleetSettings | None, after: FleetSettings, author: str) -> list[Turned]:
-    """Returns the switches that differ between the settings before and after, at most `LINES_MAX`."""
+    """Returns the switches that differ between two settings, as turned by `author`; at most `LINES_MAX` of them."""
     former = {} if before is None or before.expires <= after.issued else _switches(before)
     since = _switches(after)
     by = _visible(author)
@@ -66,9 +66,9 @@ def turned_between(before: FleetSettings | None, after: FleetSettings, author: s
 
 
 async def read_log(store: object, namespace: str, secrets: Secrets) -> list[Turned] | None:
-    """Returns the last turned switches, the newest first; None if the hub stores no such log.
+    """Returns the last turned switches, the newest first; None if the hub cannot store the log.
 
-    An unsigned log and invalid lines are skipped. Raises HubUnavailable.
+    A log that is not signed, and lines that are invalid, are left out. Raises HubUnavailable.
     """
     if not isinstance(store, ContractStore):
         return None
@@ -85,7 +85,7 @@ async def read_log(store: object, namespace: str, secrets: Secrets) -> list[Turn
 
 
 async def record(store: object, namespace: str, secrets: Secrets, lines: Sequence[Turned]) -> None:
-    """Adds lines at the beginning of the log. Never raises an error; a failure is logged."""
+    """Adds `lines` before all others in the log. Never raises an error; a failure is logged."""
     if not lines or not isinstance(store, ContractStore):
         return
     try:
@@ -112,7 +112,7 @@ def _sealed(namespace: str, secrets: Secrets, lines: Sequence[Turned]) -> bytes:
 
 
 def _line(said: object) -> Turned | None:
-    """Returns a line of the log; None for an invalid one. Fields that a later version adds are ignored."""
+    """Returns a turned switch from a line of the log; None for an invalid line. Skips fields of later versions."""
     if not isinstance(said, Mapping):
         return None
     when, by, limit, to = (said.get(name) for name in Turned._fields)

@@ -14,12 +14,12 @@ from typing import Final
 from reconverge.clock import SECOND_NS
 
 BACKOFF_CAP_NS: Final = SECOND_NS
-"""The longest pause, unless the interval itself is longer."""
+"""The longest pause in nanoseconds; if the interval is longer, the pause is the interval."""
 DOUBLINGS_MAX: Final = 30
 """The most doublings of a pause: the cap is reached long before, and numbers stay small."""
 
 
 def backoff_ns(interval_ns: int, failures_in_a_row: int) -> int:
-    """Returns how long to pause after one or more failures in a row: the interval, doubled with each failure."""
+    """Returns the nanoseconds to pause after failures in a row: the interval, doubled for each after the first."""
     doublings = min(failures_in_a_row - 1, DOUBLINGS_MAX)
     return min(interval_ns << doublings, max(interval_ns, BACKOFF_CAP_NS))

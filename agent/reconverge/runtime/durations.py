@@ -9,12 +9,12 @@ from operator import add
 from typing import Final
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, inf)
-"""The upper bounds of the buckets into which durations are sorted."""
+"""The upper bounds, in seconds, of the buckets into which durations are sorted."""
 
 
 @dataclass(slots=True)
 class Durations:
-    """Durations of exchanges, or of requests that asked the hub, in seconds, counted by size."""
+    """A histogram of the durations of exchanges, or of requests that asked the hub."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(BOUNDS_S))
     """For each bucket, how many durations were at most its bound, and longer than the bound before."""

@@ -20,11 +20,12 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 HELPERS_MAX: Final = 8
-"""The most threads that may hang in calls; a further call fails at once, and its caller tries again later."""
+"""The most threads of one event loop that may hang in calls; a further call fails at once, and its caller tries
+later."""
 
 
 class HelpersBusy(PortableError, OSError):
-    """An error: all helper threads of an event loop hang already."""
+    """Raised when all helper threads of an event loop hang in calls, so that none is free for another call."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,9 +44,9 @@ class ThreadEventLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """Runs a function beside the loop.
+        """Runs `func(*args)` on another thread, and returns a future of its result.
 
-        Without an `executor`, the thread for it does not hold up the end of the process.
+        If `executor` is None, that is a new thread, which does not delay the end of the process.
         """
         if executor is not None:
             return super().run_in_executor(executor, func, *args)

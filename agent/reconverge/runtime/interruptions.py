@@ -11,7 +11,7 @@ from typing import Any
 
 
 def has_a_loop() -> bool:
-    """Whether an event loop runs on this thread, so that waiting would hold it up."""
+    """Returns whether an event loop runs on this thread, so that a wait would block the loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -30,19 +30,19 @@ from typing import Any, Final
 from reconverge.clock import SECOND_NS, SystemClock
 
 WHOLE_WAIT_S: Final = 0.1
-"""The longest that a fork waits for all threads which hold a whole lock: they take milliseconds."""
+"""How many seconds at most a fork waits for the threads that hold locks of `new_lock(whole=True)`."""
 OF_THE_INTERPRETER: Final = "_thread"
-"""The module of the interpreter's own locks; green threads have locks of another module."""
+"""The module of the classes of the interpreter's own locks; locks of green threads have classes of another module."""
 
 _known: Final[set[weakref.ref[Any]]] = set()
 _whole: Final[dict[weakref.ref[Any], None]] = {}
-"""The whole locks, in the order in which they were made and in which each fork takes them."""
+"""The locks of `new_lock(whole=True)`, in the order in which they were made and in which each fork takes them."""
 _taken: Final[dict[int, list[Any]]] = {}
-"""The whole locks that a thread has taken because it is about to fork, by the thread's number."""
+"""By the number of a thread that is about to fork: the locks of `_whole` that it has taken."""
 
 
 def new_lock(*, whole: bool = False) -> Any:
-    """Returns a lock that its thread may take several times; free in a forked child unless the forking thread holds it.
+    """Returns a reentrant lock that is free in a forked child, unless the thread that forks holds it.
 
     With `whole`, a fork first waits for the thread that holds the lock, so that the child does not find the guarded
     data half changed. A change must take milliseconds at most: the fork waits for WHOLE_WAIT_S seconds at most.
@@ -59,7 +59,7 @@ def new_future() -> Future[Any]:
 
 
 def known(lock: Any, *, whole: bool = False) -> Any:
-    """Returns `lock` itself, and makes forked children find it free; leaves locks of gevent or eventlet as they are.
+    """Arranges that forked children find `lock` free, unless it is one of gevent or eventlet. Returns `lock`.
 
     `whole` is as in `new_lock`.
     """

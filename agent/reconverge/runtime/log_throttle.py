@@ -24,11 +24,11 @@ from collections.abc import Hashable
 from typing import Final
 
 FACTS_MAX: Final = 10_000
-"""The most facts that are distinguished: a log with more of them is of no use. Limits and rules are far fewer."""
+"""The most facts that `LoggedOnce` stores. Programs have far fewer limits and rules to log about."""
 
 
 class LoggedOnce:
-    """The facts that have been logged. It holds at most `facts_max`; further facts count as logged."""
+    """The set of facts that have been logged. It holds at most `facts_max` facts; any further fact counts as logged."""
 
     def __init__(self, facts_max: int = FACTS_MAX) -> None:
         self._facts_max = facts_max
@@ -40,12 +40,12 @@ class LoggedOnce:
         return len(self._logged) < self._facts_max and self._logged.setdefault(fact, mine) is mine
 
     def forget(self, *facts: Hashable) -> None:
-        """Lets these facts be logged when they occur again."""
+        """Forgets that `facts` were logged, so that each is logged when it occurs again."""
         for fact in facts:
             self._logged.pop(fact, None)
 
     def forget_all(self) -> None:
-        """Lets every fact be logged when it occurs again."""
+        """Forgets all facts that were logged, so that each is logged when it occurs again."""
         self._logged.clear()
 
 
@@ -55,13 +55,13 @@ class LogThrottle:
     def __init__(self, messages_max: int, *, within_ns: int) -> None:
         self._within_ns = within_ns
         self._logged_ns: deque[int] = deque(maxlen=messages_max)
-        """When the latest messages were logged."""
+        """The monotonic times at which the latest `messages_max` messages were logged, in nanoseconds."""
 
     def allows(self, now_ns: int) -> bool:
-        """Whether a message may be logged now."""
+        """Returns whether a message may be logged at `now_ns`."""
         logged_ns = self._logged_ns
         return len(logged_ns) < (logged_ns.maxlen or 0) or now_ns - logged_ns[0] >= self._within_ns
 
     def note(self, now_ns: int) -> None:
-        """Counts a message that is logged, whether it was allowed or not."""
+        """Counts a message that is logged at `now_ns`, even if `allows` returned False for it."""
         self._logged_ns.append(now_ns)

@@ -48,19 +48,22 @@ def this_process() -> Owner:
 
 
 class LoopResource(Protocol):
-    """A resource that can be abandoned without waiting for anything."""
+    """A resource of an event loop that can be released without waiting."""
 
     def abandon(self) -> None:
-        """Releases everything at once, even if the event loop is closed."""
+        """Releases the resource at once, even if its event loop is closed."""
         ...
 
     def abandon_in_fork(self) -> None:
-        """Releases this process's copy of a resource of the parent, in a forked child."""
+        """Called in a forked child: releases its copy of the resource, and leaves the parent's as it is."""
         ...
 
 
 def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `Owned` passes it
-    """Abandons a resource; `inherited` if it is the parent's. A callback for `Owned`."""
+    """Releases a resource; `inherited` is whether it belongs to the parent process.
+
+    Pass this function to `Owned` as `left`.
+    """
     if inherited:
         thing.abandon_in_fork()
     else:
@@ -68,10 +71,10 @@ def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as 
 
 
 class Owned(Generic[T]):
-    """A resource that is made anew for every owner that asks for it; those of other owners are abandoned.
+    """A holder of one resource: when another owner asks for it, the old resource is abandoned and a new one made.
 
-    `left` is called with each abandoned resource, and with whether it belongs to the process that this one was forked
-    from. `whose` returns the owner that asks: by default this process and the event loop that runs.
+    `make` makes a resource. `left` is called with each abandoned resource, and with whether it belongs to the parent
+    process of this forked one. `whose` returns the owner that asks: by default this process and its running event loop.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class Owned(Generic[T]):
         return self._thing
 
     def get(self) -> T:
-        """Returns the resource of the asking owner, and makes it if there is none."""
+        """Returns the resource of the owner that asks; makes one if that owner has none."""
         asking = self._asking()
         if self._thing is None or self._owner != asking:
             self._leave_alone()
@@ -102,9 +105,9 @@ class Owned(Generic[T]):
         return self._thing
 
     def take(self) -> T | None:
-        """Returns the resource of the asking owner, which the caller must close; None if there is none.
+        """Returns the resource of the owner that asks, which the caller must then close; None if that owner has none.
 
-        The next `get` makes another.
+        The next `get` makes another resource.
         """
         if self._thing is None or self._owner != self._asking():
             self._leave_alone()
@@ -113,7 +116,10 @@ class Owned(Generic[T]):
         return thing
 
     def _leave_alone(self) -> None:
-        """Forgets a resource of another event loop. A resource of the parent process is kept referenced in a fork."""
+        """Abandons the resource of another owner, if there is one.
+
+        A forked child keeps a reference to its parent's resource.
+        """
         thing, self._thing = self._thing, None
         if thing is None or self._owner is None:
             return

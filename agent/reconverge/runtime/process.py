@@ -48,49 +48,50 @@ from reconverge.runtime.threads import WakeEvent, in_main_interpreter, start_thr
 logger = logging.getLogger("reconverge")
 
 LAST_WORDS_S: Final = 2.0
-"""The longest that each agent may take to send its last reports when the process ends."""
+"""How many seconds at most each agent may take to send its last reports when the process ends."""
 LAST_WORDS_BESIDE_S: Final = 30.0
-"""The same in a subinterpreter, which must wait for all its threads: Python aborts the process if one is left."""
+"""How many seconds at most each agent of a subinterpreter may take to send its last reports at its end. Python aborts
+the process if a thread of the subinterpreter is left."""
 SIGTERM_GRACE_S: Final = 5.0
-"""The longest that a process lives on after SIGTERM, with any work on its threads."""
+"""How many seconds at most a process lives on after SIGTERM while its threads still work."""
 LOOP_GRACE_S: Final = 0.5
-"""How long an event loop of the main thread has to end by itself after SIGTERM; it is interrupted then."""
+"""How many seconds an event loop of the main thread has to end by itself after SIGTERM, before it is interrupted."""
 SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 SENDS_IT_ITSELF: Final = "uvicorn.server"
 """The module of a server that has its own handler of SIGTERM, and sends itself the signal when it has shut down."""
 SENDS_IT_IN: Final = "capture_signals"
-"""The function of that module which sends the signal."""
+"""The function of the module SENDS_IT_ITSELF in which the server sends itself SIGTERM."""
 
 
 class Stoppable(Protocol):
-    """An agent, as this module needs it."""
+    """The methods of an agent that this module calls."""
 
     def start_over_after_fork(self) -> None:
-        """Forgets the parent's allowances, counts and connections."""
+        """Called in a forked child: forgets the allowances, counts and connections of the parent process."""
         ...
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Sends the last reports, because the process ends."""
+        """Stops the agent because the process ends; it may send its last reports for at most `timeout_s` seconds."""
         ...
 
 
 _agents: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 _hooked_pid = 0
 _ending_pid = 0
-"""The id of the process that has handled a SIGTERM already."""
+"""The id of the process in which this module has handled a SIGTERM; 0 before."""
 _asked_pid = 0
 """The id of the process whose event loop was asked to end, and still runs."""
 _held_back_pid = 0
-"""The process that ends by SIGTERM as soon as the last reports are sent."""
+"""The id of the process that will end by a SIGTERM, held back until its agents have sent their last reports."""
 _speaking_pid = 0
-"""The process whose agents are sending their last reports."""
+"""The id of the process whose agents are sending their last reports; 0 if none is."""
 
 
 def register(agent: Stoppable, *, sigterm: bool) -> None:
     """Notifies `agent` of forks, and lets it send its last reports when this process ends, except by `kill -9`.
 
-    SIGTERM is only handled if the application has no handler: it then ends the main thread as `sys.exit` would. In a
-    daemon of `multiprocessing` it ends the process at once, as usual.
+    With `sigterm`, and if the application has no handler of SIGTERM, the signal ends the main thread as `sys.exit`
+    would. In a daemon of `multiprocessing` SIGTERM still ends the process at once.
     """
     global _hooked_pid  # noqa: PLW0603  # fork hooks belong to the process, and so does this note of them
     if not _hooked_pid:
@@ -144,24 +145,27 @@ def stop_all() -> None:
 def _raises_it_again(handler: Callable[..., object]) -> bool:
     """Returns whether a handler of SIGTERM belongs to uvicorn, which sends itself the signal again after its shutdown.
 
-    Before that, uvicorn restores the handler that it found. It sets its own before it imports the application, so it
-    did not find this module's handler: the process would end without the last reports.
+    uvicorn sets its handler before it imports the application, and restores the former one before it sends the signal.
+    The former handler is not this module's, so the process would end without the agents' last reports.
     """
     return any(kind.__module__ == SENDS_IT_ITSELF for kind in type(getattr(handler, "__self__", None)).__mro__)
 
 
 def _is_sent_by_server(frame: FrameType | None) -> bool:
-    """Returns whether uvicorn has sent SIGTERM to its own process, after a shutdown: `frame` is then in its code."""
+    """Returns whether uvicorn has sent this SIGTERM to its own process after a shutdown.
+
+    `frame` is the frame that the signal has interrupted, which is then in the code of uvicorn.
+    """
     return (
         frame is not None and frame.f_code.co_name == SENDS_IT_IN and frame.f_globals.get("__name__") == SENDS_IT_ITSELF
     )
 
 
 class _HeldBack:
-    """Wraps a server's handler of SIGTERM, and delays the signal that the server sends itself until the last reports.
+    """A server's handler of SIGTERM, wrapped to delay the signal that the server sends itself after its shutdown.
 
-    The signal stays pending in the operating system meanwhile, blocked for the main thread; a signal from outside still
-    arrives, through any other thread. The process then ends by the signal, as the server intends.
+    The main thread blocks the signal until the agents have sent their last reports; then the process ends by it, as the
+    server intends. A signal from another process still arrives, through any other thread.
     """
 
     def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
@@ -173,7 +177,7 @@ class _HeldBack:
 
 
 def _hold_back() -> None:
-    """Blocks SIGTERM on the main thread from here on, until the last reports are sent."""
+    """Blocks SIGTERM on the main thread until the agents have sent their last reports."""
     global _held_back_pid  # noqa: PLW0603  # a process ends once
     _held_back_pid = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -214,7 +218,7 @@ def _on_sigterm(_number: int, frame: FrameType | None) -> None:
 
 
 def _end_main_thread() -> None:
-    """Unwinds the main thread: what the signal interrupted may hold the locks that the last reports need."""
+    """Raises SystemExit on the main thread: the code that SIGTERM interrupted may hold locks that agents need."""
     global _asked_pid  # noqa: PLW0603  # as above
     try:
         loop = asyncio.get_running_loop()
@@ -231,7 +235,7 @@ def _end_loop() -> None:
 
 
 def _end_at_last() -> None:
-    """Ends the process SIGTERM_GRACE_S seconds after SIGTERM, with its last reports, even if threads still run."""
+    """Lets agents send their last reports, and ends the process, SIGTERM_GRACE_S seconds after SIGTERM in any case."""
     WakeEvent().wait(min(LOOP_GRACE_S, SIGTERM_GRACE_S))
     if _asked_pid == os.getpid():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
@@ -256,7 +260,7 @@ VARIABLE: Final = "PYTHONSAFEPATH"
 
 @contextmanager
 def nothing_from_the_working_directory() -> Iterator[None]:
-    """Keeps interpreters that are started in the block from importing modules out of the working directory."""
+    """A context manager: interpreters started in its block do not import modules from their working directory."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "1"
     try:
@@ -270,7 +274,10 @@ def nothing_from_the_working_directory() -> Iterator[None]:
 
 @contextmanager
 def started_before_the_end() -> Iterator[None]:
-    """Delays SIGTERM until the block is over; the processes that it starts can be ended by SIGTERM at any time."""
+    """A context manager that delays a SIGTERM to this process until its block is over.
+
+    A process that is started in the block does not inherit the delay: SIGTERM ends it at once.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

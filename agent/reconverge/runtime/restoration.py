@@ -25,14 +25,15 @@ from typing import Final
 from reconverge.clock import SECOND_NS, SystemClock
 
 JUMP_NS: Final = 5 * SECOND_NS
-"""A wall clock that gains more than this between two looks was set; no clock drifts so fast."""
+"""A wall clock that gains more than this on the monotonic clock between two looks was set, because no clock drifts that
+fast."""
 LOOK_NS: Final = SECOND_NS
-"""The boot id is read once in this time at most."""
+"""The boot id is read at most once in this time."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id() -> str:
-    """Returns the name of this start of the machine; an empty string on a system without such names."""
+    """Returns the boot id, which is another after each start of the machine; "" on a system without boot ids."""
     try:
         return BOOT_ID.read_text()
     except OSError:
@@ -40,7 +41,7 @@ def read_boot_id() -> str:
 
 
 class Restorations:
-    """Checks now and then whether the process was restored from an image since the last check."""
+    """A detector of whether the process was restored from an image of its memory since the last check."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Restorations:
         self._seen_boot_id = boot_id()
 
     def sign(self) -> str:
-        """Returns the sign by which a restoration since the last check was noticed; an empty string if none was."""
+        """Returns a phrase that names the sign of a restoration since the last call; "" if there is no sign."""
         now_ns = self._since_start_ns()
         ahead_ns = self._wall_ns() - now_ns
         gained_ns, self._ahead_ns = ahead_ns - self._ahead_ns, ahead_ns

@@ -37,11 +37,11 @@ GEVENT: Final = "gevent"
 EVENTLET: Final = "eventlet"
 NUMBERS_APART: Final = 64
 INTERPRETERS_APART: Final = 16
-"""How many interpreters get NUMBERS_APART thread numbers each of their own; using up a number takes 0.1 ms."""
+"""How many interpreters each get NUMBERS_APART thread numbers of their own; skipping a number takes 0.1 ms."""
 
 
 def _original(module: str, name: str) -> Any:
-    """Returns the function of the standard library that gevent has replaced by one of its own."""
+    """Returns the function `name` of a module of the standard library, even if gevent has replaced it by its own."""
     monkey = sys.modules.get("gevent.monkey")
     found = getattr(importlib.import_module(module), name)
     return found if monkey is None else monkey.get_original(module, name)
@@ -62,7 +62,7 @@ class _Poll(getattr(selectors, "PollSelector", selectors.SelectSelector)):  # ty
 
 @cache
 def in_main_interpreter() -> bool:
-    """Whether this is the interpreter with which the process began, and not a subinterpreter."""
+    """Returns whether this is the interpreter with which the process began, and not a subinterpreter."""
     for name in ("_interpreters", "_xxsubinterpreters"):
         try:
             interpreters = importlib.import_module(name)
@@ -73,7 +73,7 @@ def in_main_interpreter() -> bool:
 
 
 def green_threads() -> str:
-    """Returns the library that has replaced Python's threads by green ones, GEVENT or EVENTLET; else ""."""
+    """Returns GEVENT or EVENTLET if that library has replaced Python's threads by green threads; otherwise ""."""
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None and monkey.is_module_patched("threading"):
         return GEVENT
@@ -84,7 +84,7 @@ def green_threads() -> str:
 
 
 def start_thread(run: Callable[[], None], *, name: str) -> threading.Thread | None:
-    """Runs a function on a thread that does not keep the process from ending. Returns at once.
+    """Starts a thread that calls `run`, and does not keep the process from ending. Returns at once.
 
     Returns None in the main interpreter. In a subinterpreter, a thread that is left over would crash the process, so
     there it returns the thread for the caller to join. Raises RuntimeError if no thread can be started.
@@ -107,7 +107,7 @@ def start_thread(run: Callable[[], None], *, name: str) -> threading.Thread | No
 
 
 def _leave_numbers_to_others() -> None:
-    """Gives the next thread of this interpreter a number that threads of other interpreters hardly ever have.
+    """Skips thread numbers, so that the next thread of this interpreter gets one that other interpreters hardly use.
 
     Until Python 3.12, asyncio remembers the running loop of the whole process by the number of its thread, and every
     interpreter counts from one. Loops of two interpreters on threads of the same number take each other for their own.
@@ -122,7 +122,7 @@ def _leave_numbers_to_others() -> None:
 
 
 def _run_beside_greenlets(run: Callable[[], None]) -> None:
-    """Runs a function on a thread with a gevent hub of its own, which the locks that it shares with greenlets need."""
+    """Calls `run` with a gevent hub of this thread's own, which locks shared with greenlets need."""
     hub = importlib.import_module(GEVENT).get_hub()
     try:
         run()
@@ -141,7 +141,7 @@ def addresses_of(*question: Any) -> Any:
 
 
 class WakeEvent:
-    """An event that wakes the one thread that waits for it; set several times meanwhile, it wakes once."""
+    """An event that wakes the one thread that waits for it; several calls of `wake` before a `wait` count as one."""
 
     def __init__(self) -> None:
         self._quiet = _allocate_lock()
@@ -153,14 +153,14 @@ class WakeEvent:
         return not self._quiet.locked()
 
     def wake(self) -> None:
-        """Ends the current or the next `wait`. Never blocks, and may be called from anywhere."""
+        """Ends the current or the next `wait`. Never blocks, and may be called from any thread or signal handler."""
         try:
             self._quiet.release()
         except RuntimeError:  # the event is set already
             return
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until woken, for at most `timeout_s`; returns whether it was woken, and resets the event."""
+        """Waits for a call of `wake`, for at most `timeout_s`; returns whether it came, and resets the event."""
         rung: bool = self._quiet.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX))
         return rung
 
@@ -186,34 +186,34 @@ class Latch:
             return
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for the condition, for at most `timeout_s`; returns whether it is true."""
+        """Waits until the condition is true, for at most `timeout_s`; returns whether it is true."""
         if not self.open and self._closed.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
             self.set()
         return self.open
 
 
 class Section:
-    """A critical section.
+    """A critical section: one thread at a time may be in it, and a thread can ask whether it is in it already.
 
-    A thread can find out that it is in it already, for example in a signal handler or a finalizer.
+    A signal handler or a finalizer asks that, as it may interrupt its own thread in the middle of the section.
 
-    Such a handler interrupts the section in the middle. It may read, and must put off its changes until the section is
-    left. An exception that a handler raises in the section leaves it.
+    The handler may then read the guarded data, and must put off its changes until the section is left. An exception
+    that a handler raises in the section leaves the section.
     """
 
     def __init__(self) -> None:
         self._lock = known(_new_rlock())
 
     def entered(self) -> bool:
-        """Whether this thread is in the section already, further up the stack."""
+        """Returns whether this thread is in the section already, further up the stack."""
         inside: bool = self._lock._is_owned()  # noqa: SLF001  # `threading.Condition` asks so, too
         return inside
 
     def run(self, function: Callable[[], T], *, waits: bool = True) -> T:
-        """Calls a function in the section; waits while another thread is in it.
+        """Calls `function` in the section and returns its result; waits while another thread is in the section.
 
-        Without `waits`, for a caller that the other thread may be waiting for, it does not wait: the function is then
-        called although another thread is in the section.
+        If `waits` is False, calls `function` at once even if another thread is in the section: that thread may be
+        waiting for this caller.
         """
         if self.entered():
             return function()
@@ -246,7 +246,7 @@ class Total:
         self._left = repeat(None, MOST)
 
     def add(self, count: int = 1) -> None:
-        """Adds to the number. If an exception interrupts the addition of several, those added before it stay."""
+        """Adds `count` to the number. If an exception interrupts this, the part that was already added stays."""
         if count == 1:  # nearly always, and a range takes longer than the count
             next(self._left)
             return

@@ -31,24 +31,25 @@ from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, ShedRe
 
 
 class DecidingStack(Protocol):
-    """The part of a stack that its admissions need."""
+    """The methods of a `Stack` that its admissions call."""
 
     def now_ns(self) -> int:
         """Returns the time of the monotonic clock, in nanoseconds."""
         ...
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Makes the layers that measure an event loop measure this one."""
+        """Makes the layers that measure an event loop measure `loop`."""
         ...
 
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
-        """Whether an admitted request of this class is refused after all. If so, it is counted."""
+        """Whether a late refusal ends an admitted request: False if its layer is in shadow. Counts it either way."""
         ...
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Notes an admission that its holder can no longer finish. Takes no lock, as a finalizer calls it.
+        """Stores an admission that was dropped unfinished, so that the next request finishes it.
 
-        Unless the request is known to be `over`, it counts as running for another second.
+        A request that is not known to be `over` counts as running for another second. Takes no lock, because a
+        finalizer calls this.
         """
         ...
 
@@ -60,7 +61,8 @@ class Admission(Unique):
             if admission:
                 work()
 
-    After an exception the request is no measure of the load; after TimeoutError, it counts as dropped.
+    If the block raises TimeoutError, the request counts as dropped; after any other exception its duration is not used
+    as a measure of the load.
     """
 
     __slots__ = ("_stack", "_tickets", "away", "finished", "rank", "refusal", "would_refuse")
@@ -76,7 +78,7 @@ class Admission(Unique):
         self._stack = stack
         self._tickets = tickets
         self.away = 0
-        """The number of waits for the client that have begun and not ended."""
+        """The number of `step_aside` calls that no `go_on` has ended yet."""
         self.rank = rank
         """The place of the request's class, 0 for the most important one."""
         self.finished = refusal is not None
@@ -124,9 +126,9 @@ class Admission(Unique):
                     step_aside(now_ns, begun=begun)
 
     def go_on(self, *, anyway: bool = True) -> ShedRefusal | None:
-        """Ends the wait for the client. If there is no room now, ends the request, and returns its refusal.
+        """Ends the wait for the client. If no slot is free, ends the request and returns its refusal, else None.
 
-        With `anyway` the request goes on even without room.
+        With `anyway` the request goes on even beyond the limit.
         """
         self.away -= 1
         if self.away:

@@ -29,7 +29,8 @@ CLASSES_MAX: Final = 16
 """The most classes: each has metrics of its own, and decisions go through them one by one."""
 
 Classify = Callable[[Any], "str | None"]
-"""Returns the class of a request (ASGI: the scope; WSGI: the environment), or None to leave it to method and header."""
+"""An application's function that returns the class of a request, given as ASGI scope or WSGI environment. If it returns
+None, the method and the header field decide."""
 
 
 class TrafficClasses:

@@ -44,7 +44,7 @@ ORDER: Final = (RequestRate, AdaptiveConcurrency, FleetShedder, WorkerShedder)
 
 
 class Passage(Admission):
-    """The admission of a request by the fast path, with all that the layers hold for it; also a slot (see `InSlot`)."""
+    """A request that the fast path has admitted. Replaces the tickets of all layers, and is an `InSlot` itself."""
 
     # `FastPath.enter` sets what a constructor would: a constructor with so many arguments takes twice as long.
 
@@ -69,9 +69,9 @@ class Passage(Admission):
     held: bool
     aside: bool
     charged: Decision | None
-    """The decision of the caller's limit; None if there is no such layer."""
+    """The decision of the `RequestRate` layer's limit; None without such a layer."""
     reserved: Decision | None
-    """The decision of the fleet's limit; None if nothing was charged to it."""
+    """The decision of the `FleetShedder` layer's limit; None if that limit was not charged."""
     busy: Busy | None
 
     refusal = None
@@ -82,7 +82,7 @@ class Passage(Admission):
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """Returns the tickets, made anew each time."""
+        """Returns new tickets of the layers that hold something for the request; none when the request is over."""
         if self.finished:
             return ()
         return self._tickets_of_all()
@@ -124,7 +124,7 @@ class Passage(Admission):
 
 
 class SlotOf(SlotTicket):
-    """The ticket of the slot of a request that the fast path has admitted."""
+    """The `AdaptiveConcurrency` ticket of a request that the fast path has admitted; the `Passage` has the state."""
 
     __slots__ = ("_passage",)
 
@@ -138,7 +138,7 @@ class SlotOf(SlotTicket):
 
 
 class FastPath:
-    """Decides about requests by layers whose classes are known, without calling each layer in turn."""
+    """Decides about requests by the usual layers of a stack in one function, faster than by calling each layer."""
 
     __slots__ = ("_admitted", "_chosen", "_refused", "concurrency", "fleet", "now_ns", "rate", "worker")
 

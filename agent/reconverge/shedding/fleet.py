@@ -1,4 +1,4 @@
-"""Keeps a part of the fleet's capacity for critical requests: the fleet layer of a stack."""
+"""The fleet layer of a stack: it keeps a part of the fleet's capacity free for critical requests."""
 
 # Theory of operation.
 #
@@ -42,7 +42,7 @@ RESERVED: Final[Mapping[str, float]] = {CRITICAL: 0.2}
 """The default: a fifth of the capacity for critical requests, as Stripe has published."""
 REMEMBERED: Final = 10
 HEALTH_NS: Final = 100 * MILLISECOND_NS
-"""How long a reading of the agent's health is used."""
+"""The nanoseconds for which a reading of the agent's health is used, before it is read again."""
 
 
 class FleetShedder:
@@ -87,9 +87,9 @@ class FleetShedder:
             else pool
             for each in self.classes.names
         ]
-        """The limiters, by the place of the class."""
+        """The limiter that each class is charged to, in the order of the classes."""
         self.memories: Final = [Remembered(whole.window_ns) for _ in self.classes.names]
-        """The counts of the requests that each limit has admitted, by the place of the class."""
+        """For each class, in order: the counts of the requests that this node has admitted in recent windows."""
         self._partitioned = False
         self._looked_ns = -HEALTH_NS
         register(self, sigterm=False)
@@ -103,9 +103,10 @@ class FleetShedder:
         return self.refusal(arrival.rank, arrival.now_ns, decision)
 
     def refusal(self, rank: int, now_ns: int, decision: Decision) -> ShedRefusal | None:
-        """Returns the refusal of a request that the fleet's limit has refused; None if the request goes on.
+        """Returns the refusal of a request that the fleet's limit has refused; None if the node admits it anyway.
 
-        A request goes on if the node is cut off from the hub and has not admitted its usual share yet.
+        The node does so while it is cut off from the hub, if it has admitted fewer requests of the class than usual in
+        this window.
         """
         if self._is_partitioned(now_ns):
             memory = self.memories[rank]
@@ -127,7 +128,7 @@ class FleetShedder:
             memory.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Does nothing at the end of the process."""
+        """Does nothing, because this layer has no thread to stop at the end of the process."""
 
     def _is_partitioned(self, now_ns: int) -> bool:
         if now_ns - self._looked_ns >= HEALTH_NS:
@@ -169,7 +170,7 @@ class Remembered:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all admissions."""
+        """Forgets all requests that were counted, as in a forked child."""
         self._window = -1
         self._ends_ns = 0
         self._admitted = Total()
@@ -186,7 +187,7 @@ class Remembered:
         self._admitted.add()
 
     def has_room(self, now_ns: int) -> bool:
-        """Whether one more request may go on without the hub. If so, it is counted."""
+        """Whether the node may admit one more request in this window without its hub. If so, counts the request."""
         with self._lock:
             self._move_to(now_ns // self._window_ns)
             if self._alone + self._admitted.value >= max(self._counts, default=0):

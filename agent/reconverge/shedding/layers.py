@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Literal["served", "dropped", "ignored"]
 SERVED: Final = "served"
-"""The request was answered, and its duration is a measure of the load."""
+"""The outcome of an answered request, whose duration is a measure of the load."""
 DROPPED: Final = "dropped"
-"""The request ran into a timeout, or a service that it called refused it because of load."""
+"""The outcome of a request that ran into a timeout, or that a called service refused because of load."""
 IGNORED: Final = "ignored"
-"""The request was cancelled, or failed for another reason: its duration is no measure of the load."""
+"""The outcome of a request that was cancelled, or failed for another reason: its duration is no measure of the load."""
 
 
 class Arrival:
@@ -79,7 +79,7 @@ class Ticket(Protocol):
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
-        """Notes that the request has ended."""
+        """Ends the request in the layer, with the outcome by which the layer may measure the load."""
         ...
 
     def give_back(self, now_ns: int) -> None:
@@ -103,15 +103,15 @@ class Layer(Protocol):
         ...
 
     def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
-        """Returns a ticket if it admits the request, None if it holds nothing for it, or an uncharged refusal."""
+        """Returns the ticket of an admitted request, None if it needs none, or a refusal. A refusal charges nothing."""
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:
-        """Admits a request that `enter` has refused in shadow. Returns a ticket if the layer counts requests."""
+        """Admits a request that `enter` refused, as the layer is in shadow. Returns its ticket, or None."""
         ...
 
     def readings(self) -> Mapping[str, float]:
-        """Returns the layer's gauges by name, for metrics; the names are few and always the same."""
+        """Returns the layer's measured values by name, for metrics; the names are few and always the same."""
         ...
 
 
@@ -119,5 +119,5 @@ class LoopWatcher(Protocol):
     """A layer that measures the event loop which serves the requests."""
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measures this event loop from now on. Called on the loop's own thread, also if it is measured already."""
+        """Measures `loop` from now on. Called on the loop's own thread, perhaps for a loop that is measured already."""
         ...

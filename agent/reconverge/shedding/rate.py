@@ -1,4 +1,4 @@
-"""A request rate as a layer of a stack: a limiter of an agent, charged once for each request, and given back."""
+"""The layer for request rates: charges a limiter once for each request, and gives back if a later layer refuses it."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class RequestRate:
         return None
 
     def readings(self) -> Mapping[str, float]:
-        """Returns nothing, as the agent's metrics have the readings."""
+        """Returns an empty mapping, because the agent's own metrics describe the limiter."""
         return {}
 
 
 def refusal_of(layer: str, status: int, limiter: RateLimiter, key: str, decision: Decision) -> ShedRefusal:
-    """Returns the refusal by a layer that follows from a limit's decision."""
+    """Returns the refusal by the layer `layer`, with HTTP status `status`, of a request that `limiter` has refused."""
     decision = for_any_node(limiter, decision, key)
     reason = f"The quota {decision.binding} is used up."
     return ShedRefusal(layer, status, decision.retry_after, reason, decision, limiter.quotas)
 
 
 class Charge:
-    """The ticket of one request that was charged to a limit."""
+    """The ticket of a request that was charged to a limit; `give_back` refunds the charge."""
 
     # A reservation would work, too, but costs ten times as much as a hit: it marks the charge, so that the charge can
     # be corrected exactly in any window. A charge that is given back here was made microseconds ago.
@@ -68,7 +68,7 @@ class Charge:
     def __init__(self, limiter: RateLimiter, key: str, decision: Decision, *, shown: bool = True) -> None:
         self.limiter = limiter
         self.shown = shown
-        """Whether response fields show this limit: not if its quota is not the caller's own."""
+        """Whether response fields show this limit; False for a quota that is not the caller's own."""
         self._key = key
         self.decision = decision
         """The limit's decision."""

@@ -43,19 +43,20 @@ logger = logging.getLogger("reconverge")
 LAYERS_MAX: Final = 16
 NAME_LENGTH_MAX: Final = 100
 DROPPED_NS: Final = SECOND_NS
-"""How long an admission still counts that a program did not keep, as its request may be running."""
+"""The nanoseconds for which an admission that a program dropped unfinished keeps its slots: its request may be
+running."""
 NO_KEY: Final = "(none)"
 """The key under which requests without a key are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackStats:
-    """A stack's decisions by class, or by layer and class, its layers' switches, and readings by layer and name."""
+    """A stack's counts of decisions, by class or by layer and class, with its layers' switches and measured values."""
 
     admitted: Mapping[str, int]
     refused: Mapping[str, Mapping[str, int]]
     would_refuse: Mapping[str, Mapping[str, int]]
-    """The requests that layers in shadow would have refused."""
+    """The number of requests that each layer would have refused, were it not in shadow, by layer and class."""
     switches: Mapping[str, Switch]
     readings: Mapping[str, Mapping[str, float]]
     dropped: int = 0
@@ -117,7 +118,8 @@ class Stack:
         self._refused = {layer.name: [Total() for _ in names] for layer in self.layers}
         self._would_refuse = {layer.name: [Total() for _ in names] for layer in self.layers}
         self._lost: deque[tuple[int, Admission]] = deque()
-        """Admissions that were dropped, each with the moment at which it ends."""
+        """Admissions that were dropped unfinished, each with the monotonic time at which the next request finishes
+        it."""
         self._dropped = Total()
 
     def start_over_after_fork(self) -> None:
@@ -126,7 +128,7 @@ class Stack:
         self._apply()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Does nothing at the end of the process."""
+        """Does nothing, because a stack has no thread of its own to stop at the end of the process."""
 
     @property
     def needs_loop(self) -> bool:
@@ -155,23 +157,23 @@ class Stack:
         self._fast_path = fast_path_for(in_force, self._now, self._admitted, self._refused) if plain else None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Makes the layers that measure an event loop measure this one. Called from the loop's own thread."""
+        """Makes the layers that measure an event loop measure `loop`. Called from the loop's own thread."""
         for layer in self.layers:
             watch: Any = getattr(layer, "watch", None)
             if watch is not None:
                 watch(loop)
 
     def serves(self, port: int) -> None:
-        """Makes the layers that measure an event loop measure the backlog of this TCP port, too."""
+        """Makes the layers that measure an event loop also count the connections that wait at the TCP port `port`."""
         for layer in self.layers:
             if isinstance(layer, WorkerShedder):
                 layer.serves(port)
 
     def enter(self, key: str = NO_KEY, traffic_class: str | None = None) -> Admission:
-        """Decides about one request. An admission that is true has to be finished, which a `with` block does.
+        """Decides about one request. An admission that is true must be finished; the end of a `with` block does that.
 
-        `traffic_class` is by default the least important one. Raises InvalidSetting for an unknown class, and the error
-        of a layer, such as InvalidKey; nothing is held then.
+        `traffic_class` is by default the least important class. Raises InvalidSetting for an unknown class, and errors
+        of layers, such as InvalidKey; after an error no slot or charge is held.
         """
         names = self.classes.names
         return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
@@ -184,7 +186,7 @@ class Stack:
         return self._enter(key, rank) if fast_path is None else fast_path.enter(self, key, rank)
 
     def _enter(self, key: str, rank: int) -> Admission:
-        """Decides with layers and switches of any kind, by the place of the class."""
+        """Decides as `enter_ranked` does, by calling each layer, for stacks that have no fast path."""
         arrival = Arrival(key, rank, self._now())
         tickets: list[Ticket] = []
         shadowed: tuple[ShedRefusal, ...] = ()
@@ -211,17 +213,17 @@ class Stack:
         return Admission(self, tickets, None, shadowed, rank)
 
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
-        """Whether an admitted request of this class is refused after all, because a layer has no room for it now."""
+        """Whether a late refusal ends an admitted request: False if its layer is in shadow. Counts it either way."""
         refuses = self._switches[refusal.layer] == ON
         (self._refused if refuses else self._would_refuse)[refusal.layer][rank].add()
         return refuses
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Notes an admission that its holder can no longer finish; the next request finishes it.
+        """Stores an admission that was dropped unfinished, so that the next request finishes it.
 
-        Takes no lock, as a finalizer calls it.
+        Takes no lock, because a finalizer calls this.
 
-        Unless the request is known to be `over`, it counts as running for another second.
+        A request that is not known to be `over` counts as running for another second.
         """
         if over:
             self._lost.appendleft((0, admission))
@@ -229,7 +231,7 @@ class Stack:
             self._lost.append((self._now() + DROPPED_NS, admission))
 
     def _end_lost(self) -> None:
-        """Finishes admissions that were dropped without being finished, and logs that once."""
+        """Finishes the stored admissions that were dropped unfinished and are due; logs a warning for the first one."""
         now_ns = self._now()
         while self._lost:
             try:
@@ -253,7 +255,7 @@ class Stack:
         return self._now()
 
     def stats(self) -> StackStats:
-        """Returns a snapshot of the counts and readings."""
+        """Returns the stack's counts and its layers' measured values as they are now."""
         self._end_lost()
         names = self.classes.names
         return StackStats(

@@ -15,7 +15,7 @@ KEEP_S: Final = 5.0
 
 
 def board(hub: Hub) -> SnapshotBoard:
-    """Returns the hub as a board of snapshots."""
+    """Returns `hub`. Raises AssertionError unless it is a board of snapshots."""
     assert isinstance(hub, SnapshotBoard), "the hub is no reconverge.hub.SnapshotBoard"
     return hub
 
@@ -48,7 +48,7 @@ class BoardClaims(Trial):
 
     @claim
     async def test_of_two_consoles_the_one_that_is_open_longest_counts(self, scene: Scene) -> None:
-        """A console that asks for a shorter time does not end the time of another."""
+        """A console that asks the board for a shorter time than another does not shorten the other's time."""
         hub = board(scene.hub)
         await hub.watch(keep_s=60.0)
         await board(scene.another_hub()).watch(keep_s=1.0)
@@ -67,7 +67,7 @@ class BoardClaims(Trial):
 
     @claim
     async def test_a_snapshot_is_kept_for_its_time(self, scene: Scene) -> None:
-        """The board keeps a snapshot to the last microsecond of its time; another node's does not extend it."""
+        """The board keeps a snapshot to the last microsecond of its time; another node's does not extend that time."""
         hub = board(scene.hub)
         await hub.watch(keep_s=60.0)
         await hub.leave_snapshot("a1", b"one", keep_s=KEEP_S)

@@ -20,7 +20,7 @@ POLL_S: Final = 0.01
 
 
 def store(hub: Hub) -> ContractStore:
-    """Returns the hub as a store of contracts."""
+    """Returns `hub`. Raises AssertionError unless it is a store of contracts."""
     assert isinstance(hub, ContractStore), "the hub is no reconverge.hub.ContractStore"
     return hub
 
@@ -60,7 +60,7 @@ class ContractStoreClaims(Trial):
     async def test_of_writers_at_once_one_is_in_time(self, scene: Scene) -> None:
         """Of several writers at the same time exactly one succeeds.
 
-        The others get False, and readers read that one's index.
+        The other writers get False, and all readers get the index of the writer that has succeeded.
         """
         hub, writers = store(scene.hub), [store(scene.another_hub()) for _ in range(WRITERS)]
         over: bytes | None = None
@@ -124,7 +124,7 @@ class ContractStoreClaims(Trial):
         assert await hub.read_index(bytes_max=BYTES_MAX) == b"ours"
 
     async def _reads_index(self, hub: ContractStore, payload: bytes) -> None:
-        """Asserts that `hub` reads this index, at once or within `patience_s`."""
+        """Asserts that `hub` reads `payload` as the index, at once or within `patience_s`."""
         read = await hub.read_index(bytes_max=BYTES_MAX)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.patience_s):

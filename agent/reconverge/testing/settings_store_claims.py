@@ -17,7 +17,7 @@ POLL_S: Final = 0.01
 
 
 def store(hub: Hub) -> SettingsStore:
-    """Returns the hub as a store of settings."""
+    """Returns `hub`. Raises AssertionError unless it is a store of settings."""
     assert isinstance(hub, SettingsStore), "the hub is no reconverge.hub.SettingsStore"
     return hub
 
@@ -73,9 +73,9 @@ class SettingsStoreClaims(Trial):
         assert await hub.read(bytes_max=BYTES_MAX) == PAYLOAD
 
     async def _reads_settings(self, hub: SettingsStore, payload: bytes, *, at_least: bool = False) -> None:
-        """Asserts that `hub` reads this payload, or with `at_least` a longer one that begins with it.
+        """Asserts that `hub` reads `payload`, or, with `at_least`, a longer payload that begins with it.
 
-        It does so at once or within `patience_s`.
+        The hub may take up to `patience_s` until it does.
         """
 
         def expected() -> bool:

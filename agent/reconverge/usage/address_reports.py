@@ -1,4 +1,4 @@
-"""Reports the addresses of each identity to the hub, which estimates their number for the whole fleet."""
+"""Reports to the hub how many addresses each identity comes from; the hub estimates the number for the whole fleet."""
 
 # Theory of operation.
 #
@@ -28,7 +28,10 @@ Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
 class AddressReports:
-    """Reports one node's book of addresses to the hub. Does nothing if the hub does not merge address sketches."""
+    """Sends the hub this node's sketches of the addresses that each identity comes from.
+
+    Does nothing if the hub cannot merge address sketches.
+    """
 
     def __init__(self, meter: Meter, ledger: UsageLedger | None, clock: Clock) -> None:
         found: object = ledger
@@ -40,20 +43,21 @@ class AddressReports:
         self.start_over()
 
     def start_over(self) -> None:
-        """Starts over in a forked child, whose meter has begun a new book of addresses."""
+        """Starts over in a forked child: the meter has begun to count addresses anew, and nothing was reported."""
         self._hour = self._hour_now()
         self._losses = 0
 
     @property
     def unwatched(self) -> int:
-        """Returns how many times an address was not counted for its identity, as this node or the hub had no room."""
+        """Returns how often an address was not counted for its identity, because this node or the hub had no room."""
         return self._left_out + self._meter.addresses.unwatched
 
     async def tell(self, ask: Ask, *, losses: int) -> None:
-        """Reports to the hub the registers of the addresses' sketches that have risen since the last report.
+        """Sends the hub the registers of this node's address sketches that have risen since the last report.
 
-        `losses` is how often the hub has lost its data so far; if that has grown, all registers are reported again.
-        Raises the errors that `ask` raises; registers that were not reported are reported with the next call.
+        `losses` is how often the hub has lost its data so far; if that has grown, all registers are sent again. `ask`
+        awaits a call of the hub; errors that it raises are raised here, and registers that were not sent are sent with
+        the next call.
         """
         book, ledger = self._meter.addresses, self._ledger
         if losses != self._losses:
@@ -80,7 +84,7 @@ class AddressReports:
             book.give_back(risen)
 
     def turn_hour(self) -> None:
-        """Begins a new book of addresses if the hour is over; called after the last report of the hour."""
+        """Empties the meter's address book if the hour is over; called after the last report of the hour."""
         hour, book = self._hour_now(), self._meter.addresses
         if hour != self._hour:
             self._hour = hour

@@ -1,4 +1,4 @@
-"""Estimates how many addresses each identity comes from, because a leaked credential is used from many."""
+"""Estimates how many addresses each identity comes from: a leaked credential is used from many addresses."""
 
 # Theory of operation.
 #
@@ -30,7 +30,7 @@ from reconverge.hub.usage import REGISTERS, SKETCHES_MAX
 from reconverge.runtime.locks import new_lock
 
 ERROR: Final = 1.04 / REGISTERS**0.5
-"""The standard error of a large estimate, as a fraction of it."""
+"""The standard error of a large estimate, as a fraction of the estimate."""
 TEXT_MAX: Final = 512
 """The most characters of an identity, limit or route that is counted by its name; no customer has a longer name."""
 MANY: Final = 100
@@ -43,7 +43,7 @@ _REST_BITS: Final = 56
 
 
 class AddressBook:
-    """Estimates the number of distinct addresses of each identity, with the standard error ERROR.
+    """Estimates for each identity the number of addresses it has come from, with the standard error ERROR.
 
     Safe for several threads.
     """
@@ -56,7 +56,7 @@ class AddressBook:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets all identities, as at the beginning of each hour."""
+        """Forgets all identities with their addresses, as at the beginning of each hour."""
         with self._lock:
             self._registers: dict[str, bytearray] = {}
             self._risen: dict[str, set[int]] = {}
@@ -65,12 +65,12 @@ class AddressBook:
             """The number of requests of identities for which there was no room."""
 
     def begin_with(self, secret: bytes) -> None:
-        """Forgets all identities, and hashes addresses with this secret from now on."""
+        """Forgets all identities, and hashes addresses with `secret` from now on, as all nodes of the fleet do."""
         self.secret = secret
         self.forget()
 
     def note(self, identity: str, address: str) -> None:
-        """Notes that a request of this identity came from this address."""
+        """Adds `address` to the sketch of `identity`, unless the pair was added before."""
         if len(identity) > TEXT_MAX:  # a client can send such a long name as its key; the book stores nothing of it
             self.unwatched += 1
             return
@@ -94,7 +94,7 @@ class AddressBook:
             self._seen.add(pair)
 
     def take_risen(self) -> dict[str, bytes]:
-        """Returns the sketches' registers that have risen since the last call, by identity, for an `AddressReport`."""
+        """Returns the registers of identities' sketches that have risen since the last call, for an `AddressReport`."""
         with self._lock:
             risen, self._risen = self._risen, {}
             return {
@@ -105,13 +105,13 @@ class AddressBook:
             }
 
     def raise_all(self) -> None:
-        """Marks all registers of the sketches as risen, to be reported again after the hub has lost its data."""
+        """Marks all registers of the sketches as risen, to be reported again because the hub has lost its data."""
         with self._lock:
             for identity, registers in self._registers.items():
                 self._risen[identity] = {number for number, rank in enumerate(registers) if rank}
 
     def give_back(self, risen: Mapping[str, bytes]) -> None:
-        """Marks registers of the sketches as risen again, because they could not be reported."""
+        """Marks the registers `risen`, by identity, as risen again, because they could not be reported."""
         with self._lock:
             for identity, pairs in risen.items():
                 if identity in self._registers:  # only if the identity is in the book of this hour
@@ -123,7 +123,7 @@ class AddressBook:
         return 0 if registers is None else estimate_of(bytes(registers))
 
     def unusual(self, *, least: int = MANY) -> dict[str, int]:
-        """Returns the identities with an estimate of at least `least` addresses, the highest first."""
+        """Returns the identities with an estimate of `least` addresses or more, and the estimates, highest first."""
         with self._lock:
             sketches = {identity: bytes(each) for identity, each in self._registers.items()}
         return unusual_of(sketches, least=least)
@@ -138,13 +138,13 @@ class AddressBook:
 
 
 def unusual_of(sketches: Mapping[str, bytes], *, least: int) -> dict[str, int]:
-    """Returns the identities with an estimate of at least `least` addresses, by their sketches, the highest first."""
+    """Returns the identities whose sketches estimate `least` addresses or more, and the estimates, highest first."""
     found = {identity: estimate_of(each) for identity, each in sketches.items()}
     return dict(sorted((each for each in found.items() if each[1] >= least), key=lambda each: -each[1]))
 
 
 def estimate_of(registers: bytes) -> int:
-    """Returns about how many distinct addresses were added to a sketch."""
+    """Returns about how many distinct addresses were added to the sketch that has these registers."""
     empty = registers.count(0)
     estimate = _ALPHA * REGISTERS**2 / sum(2.0**-each for each in registers)
     if estimate <= 2.5 * REGISTERS and empty:

@@ -29,7 +29,7 @@ ROUNDS_MAX: Final = 10_000
 
 
 class UsageDriver:
-    """Sends a node's usage reports to the hub and waits for the answers. Without a ledger it only gathers counts."""
+    """Sends a node's usage reports to the hub and waits for the answers. Without a ledger, it only gathers counts."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class UsageDriver:
         self.start_over()
 
     def start_over(self) -> None:
-        """Starts over in a forked child, which has nothing to report yet."""
+        """Starts without counts to report, in a forked child, whose parent reports those from before the fork."""
         self.reports.start_over()
         if self._orders is not None:
             self._orders.begin()
@@ -71,7 +71,7 @@ class UsageDriver:
         self.addresses.start_over()
 
     def tell_where_it_is_counted(self) -> None:
-        """Logs a warning, once, if the hub cannot add up usage, so that usage is counted on this node only."""
+        """Logs a warning, once, if the hub cannot add up usage, so that usage is counted on this node alone."""
         if self.ledger is None and self._logged.is_new("no ledger"):
             logger.warning(
                 "reconverge: usage is counted on this node only: the hub %s does not add it up, so there are no totals"
@@ -80,7 +80,7 @@ class UsageDriver:
             )
 
     async def report(self) -> bool:
-        """Sends all new counts to the hub. Returns whether the hub has answered each report.
+        """Sends all new counts to the hub. Returns whether the hub has answered all batches.
 
         Raises no error except for cancellation.
         """
@@ -113,7 +113,7 @@ class UsageDriver:
         return True
 
     async def _report_last_words_again(self, shard: int) -> bool:
-        """Reports all rows again to a shard whose answer to the last batch shows that it has lost its data.
+        """Sends all rows again to a shard that, by its answer to the batch that ends the account, has lost its data.
 
         Returns whether the shard has received all counts.
         """
@@ -123,7 +123,7 @@ class UsageDriver:
         return not self.reports.unreported
 
     def note_bug(self, error: Exception) -> None:
-        """Counts an unforeseen error, and logs the first one."""
+        """Counts an error of the program in a report, and logs the first one."""
         self.failures[f"bug:{type(error).__name__}"] += 1
         if self._logged.is_new("bug"):
             logger.error(
@@ -151,7 +151,7 @@ class UsageDriver:
         return False
 
     async def _erase(self) -> bool:
-        """Forgets the identities that are to be erased, before any report. Returns whether the hub has answered."""
+        """Carries out the hub's orders to erase identities, before each report. Returns whether the hub answered."""
         if self._orders is None:
             return True
         return await self._answered(asyncio.wait_for(self._orders.obey(self.ledger, self.reports), self._timeout_s))
@@ -178,7 +178,7 @@ class UsageDriver:
         return False
 
     def _complain(self, kind: str, problem: str) -> None:
-        """Counts a failure by its kind, and logs a warning once per outage."""
+        """Counts a failed report by its kind, and logs a warning once per outage."""
         self.failures[kind] += 1
         if not self._complained:
             self._complained = True

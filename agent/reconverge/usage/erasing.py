@@ -31,7 +31,7 @@ class UsageErasing:
         self.begin()
 
     def begin(self) -> None:
-        """Starts over with no orders, as in a forked child."""
+        """Drops all orders and retractions; called at the start, and in a forked child."""
         self._log = OrderLog(self._clock.monotonic_ns())
         self._retractions: dict[int, list[tuple[Period, UsageKey]]] = {}
         """The rows to be retracted from the hub, by shard."""
@@ -39,14 +39,14 @@ class UsageErasing:
         """Functions that return True for identities to be forgotten without an order of the hub."""
 
     def also(self, is_named: Callable[[str], bool]) -> None:
-        """Adds identities, for which `is_named` returns True, to be forgotten with the next report.
+        """Makes the next report forget the identities for which `is_named` returns True, without an order of the hub.
 
         Any thread may call it.
         """
         self._here.append(is_named)
 
     async def obey(self, ledger: object, reports: UsageReports) -> None:
-        """Forgets the identities that are to be erased, and retracts their rows from the hub.
+        """Reads the hub's erasure orders, forgets the identities that they name, and retracts their rows from the hub.
 
         Raises HubUnavailable; the next call then continues with the rows that are left.
         """

@@ -30,7 +30,7 @@ COLUMNS: Final = (
 
 
 def event_id(namespace: str, event: UsageEvent) -> str:
-    """Returns the identifier of an event: 40 hexadecimal digits."""
+    """Returns an event's identifier, 40 hexadecimal digits, which is the same for every delivery of the event."""
     period, key = event.period, event.key
     said = json.dumps([namespace, key.limit, key.identity, key.route, period.kind, period.number, event.number])
     return blake2b(said.encode(), digest_size=ID_BYTES).hexdigest()
@@ -110,8 +110,8 @@ def json_lines(namespace: str, events: Iterable[UsageEvent]) -> str:
 def csv_lines(namespace: str, events: Iterable[UsageEvent], *, header: bool = False) -> str:
     """Returns the events as lines of CSV, in the order of COLUMNS, after a line of column names if `header` is set.
 
-    Names that a spreadsheet would take for a formula get an apostrophe before them, and characters that UTF-8 cannot
-    encode are written as numbers.
+    A name that a spreadsheet would take for a formula gets an apostrophe before it, and a character that UTF-8 cannot
+    encode is written as its number.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -122,7 +122,7 @@ def csv_lines(namespace: str, events: Iterable[UsageEvent], *, header: bool = Fa
 
 
 def row_of(namespace: str, event: UsageEvent) -> dict[str, str | int]:
-    """Returns an event as one flat row: a dictionary with the names of COLUMNS."""
+    """Returns an event as a flat dictionary, whose keys are the names in COLUMNS."""
     period, key = event.period, event.key
     values = (
         event_id(namespace, event),

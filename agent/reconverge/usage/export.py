@@ -1,4 +1,4 @@
-"""Exports the usage of periods that are over, as events that are each billed once."""
+"""Exports the usage of periods that are over as events, of which each is to be billed once."""
 
 # Theory of operation.
 #
@@ -52,7 +52,7 @@ Deliver: TypeAlias = Callable[[Sequence[UsageEvent]], Awaitable[None] | None]
 
 @dataclass(slots=True)
 class ExportRun:
-    """The result of one call of `Exporter.run`."""
+    """The result of one call of `Exporter.run`: how much was exported, and which exporter has the lease."""
 
     leads: bool = True
     """Whether this exporter had the lease; if not, it has done nothing."""
@@ -69,7 +69,7 @@ class ExportRun:
 
 
 class Exporter:
-    """Exports one kind of periods of a namespace, whenever `run` is called.
+    """Exports the usage of a namespace in periods of one kind; each call of `run` exports the periods that are due.
 
     Args:
         ledger: the usage ledger of a hub: `hub.usage`.
@@ -129,7 +129,7 @@ class Exporter:
         return await self._ledger.lead_export(self._kind, self._name, LEASE_S)
 
     def _due(self, marks: ExportMarks, last: int, run: ExportRun) -> Iterator[Period]:
-        """Yields the periods to be exported, the oldest first."""
+        """Yields the periods to be exported, the oldest first, up to the period with the number `last`."""
         if marks.first is None:
             return
         first = marks.first if marks.done is None else marks.done + 1

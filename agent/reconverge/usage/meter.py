@@ -1,4 +1,4 @@
-"""Counts the charges of this node, by identity, limit, route and minute."""
+"""Counts what this node charges to identities, by limit, route and minute."""
 
 # Theory of operation.
 #
@@ -48,7 +48,7 @@ _Rows: TypeAlias = dict[tuple[str, str, str], list[int]]
 
 
 class Taken(NamedTuple):
-    """The counts of one key in one minute since the last call of `Meter.take`, which returns them."""
+    """The counts of one identity, limit and route in one minute, since the last call of `Meter.take`."""
 
     minute: int
     """The number of the minute since 1970."""
@@ -57,7 +57,7 @@ class Taken(NamedTuple):
 
 
 class Meter:
-    """Counts the charges of this node. Threads, signal handlers and greenlets may share it.
+    """Counts what this node charges to identities. Threads, signal handlers and greenlets may share a meter.
 
     Args:
         clock: the clock whose minutes, in UTC, the meter counts by.
@@ -82,7 +82,7 @@ class Meter:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all counts, because in a forked child they are the parent's."""
+        """Forgets all counts in a forked child, because its parent reports them."""
         self._minutes: dict[int, _Rows] = {}
         self._routes: dict[str, str] = {}
         self._companions = 0
@@ -144,7 +144,7 @@ class Meter:
     def join_requests(self, count: int = 1) -> None:
         """Notes that `count` calls of `add` were for a further limit of a request that `add` had counted already.
 
-        The node's load becomes smaller by `count`. For callers that call `add` for each limit of a request.
+        `add` counts a request each time, so the node's load becomes smaller by `count` requests.
         """
         with self._lock:
             self._companions += count
@@ -152,7 +152,7 @@ class Meter:
     def amend(
         self, identity: str, limit: str, route: str = "", *, cost: int = 0, requests: int = 0, refused: int = 0
     ) -> None:
-        """Corrects earlier counts, in the present minute. Each number may be negative.
+        """Corrects counts of a request made earlier by adding numbers, which may be negative, to the present minute.
 
         A request that was admitted and is refused afterwards has requests=-1, refused=1. Raises as `add` does.
         """
@@ -165,7 +165,7 @@ class Meter:
             row[_REFUSED] += refused
 
     def take(self) -> list[Taken]:
-        """Returns the counts since the last call, by minute; only the thread that reports them may call it."""
+        """Returns the counts since the last call, by minute. Only the thread that reports them may call it."""
         taken: list[Taken] = []
         current = self._wall_ns() // MINUTE_NS
         with self._lock:
@@ -187,13 +187,13 @@ class Meter:
         self.addresses.erase(is_named)
 
     def take_companions(self) -> int:
-        """Returns how many counts since the last call belong to a further limit of an already counted request."""
+        """Returns the sum of the counts that `join_requests` has received since the last call."""
         with self._lock:
             companions, self._companions = self._companions, 0
         return companions
 
     def _new_row(self, minute: int, identity: str, limit: str, route: str) -> list[int]:
-        """Returns the row of a key in a minute, or the row of OTHERS if there is no room. Called under the lock.
+        """Returns the row of a key in a minute, or the row of OTHERS if there is no room. The caller holds the lock.
 
         Raises InvalidKey if a name is no text, or holds NUL.
         """

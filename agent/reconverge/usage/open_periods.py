@@ -19,8 +19,8 @@ closed, too."""
 class OpenPeriods:
     """The periods in which a node may still begin rows of usage.
 
-    A period is closed when its rows were dropped. Only the latest GONE_MAX closed periods of a kind are stored; all
-    periods before these are closed, too.
+    A period is closed when its rows were dropped. Only the latest GONE_MAX closed periods of each kind are stored; all
+    periods before the earliest of them are closed, too.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class OpenPeriods:
             self._floor[kind] = max(earliest + 1, self._floor.get(kind, earliest))
 
     def first_from(self, period: Period) -> Period:
-        """Returns the period itself if it is open, or else the first open one after it."""
+        """Returns `period` if it is open, or else the first open period after it."""
         kind, number = period
         number = max(number, self._floor.get(kind, number))
         while number in self._gone[kind]:
@@ -45,9 +45,10 @@ class OpenPeriods:
         return Period(kind, number)
 
     def nearest_at_hub(self, kind: str, hub_us: int, kept: Retention) -> Period | None:
-        """Returns the open period nearest to the hub's time among those that the hub counts; None if there is none.
+        """Returns the open period of a kind, among those that the hub counts, that is nearest to the hub's time.
 
-        `hub_us` is the hub's time in microseconds; `kept` is how many periods the hub keeps.
+        Returns None if there is none. `hub_us` is the hub's time in microseconds; `kept` is how many periods the hub
+        keeps.
         """
         present = period_at(kind, hub_us / 1_000_000)
         ahead = self.first_from(present)

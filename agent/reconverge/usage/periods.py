@@ -1,4 +1,4 @@
-"""Minutes, hours, days and months of UTC, and their numbers."""
+"""Minutes, hours, days and months of UTC: their numbers, their names, and the periods that contain a moment."""
 
 from __future__ import annotations
 
@@ -67,5 +67,8 @@ def period_named(name: str) -> Period:
 
 
 def periods_of_minute(minute: int) -> tuple[Period, ...]:
-    """Returns the minute of that number, or the nearest one that has a date, and its hour, day and month."""
+    """Returns the minute with a number, in minutes since 1970, and the hour, day and month that contain it.
+
+    For a minute before 1970 or after the year 9999, returns those of the nearest minute that has a date.
+    """
     return tuple(period_at(kind, min(max(0, minute), MINUTES_MAX - 1) * 60) for kind in KINDS)

@@ -30,8 +30,8 @@ async def totals(
         ledger: the usage ledger of a hub: `hub.usage`.
         period: the period to read; see `period_at`.
         by: any of identity, limit and route; rows that are equal in these are added up, with "" for the others.
-        identity: only the use of this customer.
-        limit: only the charges to this limit.
+        identity: the customer whose use is read; None for all customers.
+        limit: the limit whose charges are read; None for all limits.
 
     Raises:
         InvalidSetting: `by` names another field.
@@ -102,6 +102,6 @@ async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int =
 async def fleet_load(ledger: UsageLedger) -> list[NodeLoad]:
     """Returns each node's load, the busiest first, for load balancing. Raises HubUnavailable.
 
-    A node sends it with each report; a node that has been silent for two minutes is left out.
+    A node sends its load with each report. A node that has sent no report for two minutes is left out.
     """
     return sorted(await ledger.loads(), key=lambda load: -load.cost_per_s)

@@ -87,7 +87,7 @@ class UsageStats:
 
 
 class _ReportThread:
-    """One thread that reports usage: its wake-up event, its id, and whether it has ended."""
+    """One thread that reports usage: the event that wakes it, its id, and whether it has ended."""
 
     __slots__ = ("ended", "thread_id", "waker")
 
@@ -170,11 +170,11 @@ class UsageReporter:
 
     @property
     def running(self) -> bool:
-        """Whether the reporter's thread is running and not about to stop."""
+        """Whether the reporter's thread is running and was not asked to stop."""
         return self._wanted and self._thread is not None and not self._thread.ended.open
 
     def start(self) -> None:
-        """Starts the thread that reports, unless it runs. If a stopped thread is still ending, that thread goes on.
+        """Starts the thread that reports, unless it runs. A thread that was stopped and has not ended yet goes on.
 
         Does not wait. Raises RuntimeError when no thread can be started.
         """
@@ -185,7 +185,7 @@ class UsageReporter:
         self._section.run(self._begin)
 
     def _begin(self) -> None:
-        """Makes sure that exactly one thread reports. The caller is in the critical section `_section`."""
+        """Starts a thread that reports unless one runs, so that exactly one does. The caller is in `_section`."""
         if self._thread is None or self._thread.ended.open:
             thread = _ReportThread()
             self._wanted = True  # before the thread begins, which looks at it
@@ -263,7 +263,7 @@ class UsageReporter:
         )
 
     def start_over_after_fork(self) -> None:
-        """Starts over in a forked child: the counts, the thread and the connections are the parent's."""
+        """Starts over in a forked child, whose counts, thread and connections are those of its parent."""
         running = self.running
         self._nothing_runs()
         self.meter.start_over()
@@ -272,7 +272,7 @@ class UsageReporter:
             self.start()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Sends the last report and stops, because the process ends."""
+        """Sends the last report within `timeout_s` seconds and stops, because the process ends."""
         self.stop(timeout_s)
 
     def _run(self, thread: _ReportThread) -> None:
@@ -315,7 +315,7 @@ class UsageReporter:
         return isinstance(hub, Working) and hub.at_work
 
     async def _rest(self) -> None:
-        """Runs the event loop for one interval, because the hub has work to do in the loop; ends soon after `stop`."""
+        """Runs the event loop for one interval, for the hub's work in it; returns soon after a call of `stop`."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._interval_s
         while self._wanted and (left_s := until_s - loop.time()) > 0:  # noqa: ASYNC110  # set by another thread

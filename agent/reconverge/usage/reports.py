@@ -1,4 +1,4 @@
-"""The usage that a node has yet to report to its hub, and the rows that it keeps to report again. Does no I/O."""
+"""The usage rows that a node has yet to report to its hub, and those that it keeps to report again. Does no I/O."""
 
 # Theory of operation.
 #
@@ -82,7 +82,7 @@ class _Row:
 class UsageReports:
     """The usage rows of one node, and the batches that report them.
 
-    `new_name` returns a name for an account; `kept` is how many periods the hub keeps; `alone`: whether there is no
+    `new_name` returns a name for a new account; `kept` is how many periods the hub keeps; `alone`: whether there is no
     hub. Only one thread may report at a time; other threads may read `totals`.
     """
 
@@ -131,7 +131,7 @@ class UsageReports:
 
     @property
     def unreported(self) -> int:
-        """Returns how many keys have counts that are not reported."""
+        """Returns how many keys have counts that the hub has not confirmed yet."""
         return sum(len(shard.dirty) for shard in self._shards)
 
     @property
@@ -154,9 +154,9 @@ class UsageReports:
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
     def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
-        """Returns the next batch of unreported rows for a shard; None if there are none.
+        """Returns the next batch of unreported rows for a shard. Without rows: None, or an empty batch with `speak`.
 
-        With `speak`, returns an empty batch in place of None. `load` is the node's load, which the batch carries.
+        `load` is the node's load, which the batch carries.
         """
         with self.lock:
             state = self._shards[shard]
@@ -175,8 +175,8 @@ class UsageReports:
 
         Returns the rows that the hub may have, by shard.
 
-        The caller must retract these from the hub before the next report (`UsageEraser.retract`): from here on the
-        identities are counted from zero.
+        The caller must retract the returned rows from the hub before the next report (`UsageEraser.retract`), because
+        the identities are counted from zero again.
         """
         retracted: dict[int, list[tuple[Period, UsageKey]]] = {}
         with self.lock:
@@ -250,7 +250,7 @@ class UsageReports:
     def _date_anew(self, row: UsageRow, hub_us: int, now_ns: int) -> None:
         """Moves counts that the hub has refused for their date to the hub's present period.
 
-        The part that the hub has merged before stays in the old period.
+        The part of the counts that the hub has merged before stays in the old period.
         """
         period, key, _ = row
         rows = self._rows.get(period, {})
@@ -275,7 +275,7 @@ class UsageReports:
                 self._add(present, key, new, now_ns)
 
     def _drop_old(self, now_ns: int) -> None:
-        """Drops the rows of periods that this node will not report any more."""
+        """Drops the rows of periods whose counts this node will not report any more."""
         for period, counted_ns in sorted(self._counted_ns.items()):
             kind, number = period
             age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
@@ -382,7 +382,7 @@ class UsageReports:
             )
 
     def _periods_of(self, shard: int) -> list[Period]:
-        """Returns the periods in which the account has rows of this shard."""
+        """Returns the periods in which this node has rows that belong to the shard."""
         return [period for period, rows in self._rows.items() if any(self._shard_of(key) == shard for key in rows)]
 
     def _shard_of(self, key: UsageKey) -> int:
@@ -390,7 +390,7 @@ class UsageReports:
 
 
 class _ShardReports:
-    """The state of the reports to one shard of the hub."""
+    """The state of the reports to one shard: which rows it has not confirmed, and its batches' sequence numbers."""
 
     def __init__(self) -> None:
         self.dirty: dict[UsageKey, set[Period]] = {}
@@ -399,7 +399,7 @@ class _ShardReports:
         """The sequence number of the last batch that the hub has merged."""
 
     def reported(self, key: UsageKey, period: Period) -> None:
-        """Marks a row as reported."""
+        """Notes that the shard has confirmed the row of `key` in `period`."""
         periods = self.dirty.get(key, set())
         periods.discard(period)
         if not periods:

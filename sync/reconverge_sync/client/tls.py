@@ -20,7 +20,7 @@ CONTENTS: Final = {
 
 
 class UnusableFile(Exception):
-    """Raised when a file that the URL names for TLS cannot be read, or has other content than it should.
+    """Raised when a file that a hub's URL names for TLS cannot be read or has unusable content.
 
     It is not derived from OSError, which a client would take for a server that cannot be reached.
     """
@@ -33,9 +33,10 @@ FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """Makes a TLS context from the options that `tls_options` has read. Reads files. Raises UnusableFile.
+    """Returns a TLS context made from `options`, the result of `tls_options`. Reads files. Raises UnusableFile.
 
-    If the URL names an authority, only that is trusted, and not the system's authorities, which take long to read.
+    If the URL names a certificate authority, only that one is trusted, and the system's, which take long to read, are
+    not.
     """
     for name in FILES:
         if name in options:
@@ -70,7 +71,7 @@ def _unfit(name: str, options: Mapping[str, Any]) -> UnusableFile:
 
 
 class SharedContext:
-    """A TLS context that all connections of a URL share, as making one takes up to 40 ms of a loop's time."""
+    """A TLS context that all connections of a URL share, because making one takes up to 40 ms of the event loop."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
@@ -79,7 +80,7 @@ class SharedContext:
         self._made_of: list[tuple[int, int, int]] = []
 
     def get(self) -> ssl.SSLContext:
-        """Returns the context, made anew if its files have changed.
+        """Returns the context; makes a new one if its files have changed.
 
         Raises UnusableFile, for example if a file is not there yet; the next call tries again.
         """

@@ -27,10 +27,10 @@ NUMBER_DIGITS_MAX: Final = 9
 
 
 def read_query(query: str, known: Iterable[str], refuse: Callable[[str], InvalidSetting]) -> dict[str, str]:
-    """Reads the options of a URL by name. For a problem, raises the exception that `refuse` makes of its text.
+    """Returns the options in a URL's query by name. On a problem, raises the exception that `refuse` makes of a text.
 
-    Each option must be known, have a value, and occur once. No unknown option is ignored: it may be a misspelt option
-    on which the security of a connection depends.
+    Each option must be in `known`, have a value, and occur once. No unknown option is ignored: it may be a misspelt
+    option on which the security of a connection depends.
     """
     names = sorted(known)
     options: dict[str, str] = {}
@@ -47,9 +47,9 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
 
 
 def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) -> bool:
-    """Returns True if the value of an option is a word for on, False if it is one for off; in any case of letters.
+    """Returns True if the value of the option `name` is a word for on, False if a word for off, in any case of letters.
 
-    Raises the exception that `refuse` makes for any other word.
+    Raises the exception that `refuse` makes of a text for any other word.
     """
     if value.lower() not in SWITCHES:
         raise refuse(f"has an {name} that is none of {', '.join(SWITCHES)}; write one of these")
@@ -57,12 +57,12 @@ def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) 
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number of a sensible length, in plain digits."""
+    """Whether a text is a whole number in plain digits, and not too long to be a setting."""
     return text.isascii() and text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX
 
 
 def tls_options(query: dict[str, str], refuse: Callable[[str], InvalidSetting]) -> dict[str, Any]:
-    """Removes the TLS options from a query and returns them, always with `ssl_cert_reqs` and `ssl_check_hostname`."""
+    """Removes the TLS options from `query` and returns them; always returns `ssl_cert_reqs`, `ssl_check_hostname`."""
     options: dict[str, Any] = {name: query.pop(name) for name in list(query) if name in TLS_OPTIONS}
     required = options.setdefault("ssl_cert_reqs", "required")
     if required not in TLS_REQUIREMENTS:
@@ -76,12 +76,12 @@ def tls_options(query: dict[str, str], refuse: Callable[[str], InvalidSetting]) 
 
 
 def longest_first(*secrets: str | None) -> tuple[str, ...]:
-    """Returns the secrets that are not empty, the longest first, as one may be part of another."""
+    """Returns the secrets that are not empty, the longest first, because a longer one may contain a shorter one."""
     return tuple(sorted(filter(None, secrets), key=len, reverse=True))
 
 
 FILE_TEXT_MAX: Final = 500
-"""The longest text that is shown of an error that names a file, whose path may be long."""
+"""The most characters of an error's text that are shown if the error names a file, whose path may be long."""
 _UNREACHED: Final = (errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENOENT, errno.EACCES)
 UNREACHED_TEXT: Final = re.compile(rf"\bErr(?:no|or) (?:-\d+|{'|'.join(map(str, _UNREACHED))})\b")
 """Matches the number of an error for a server that cannot be reached; negative numbers are failed name look-ups."""
@@ -90,7 +90,7 @@ NO_NAME_TEXT: Final = re.compile(r"\bErr(?:no|or) -(?:2|5)\b")
 
 
 def shown(error: BaseException, secrets: Iterable[str]) -> str:
-    """Returns the error's text in one line, with each of `secrets` replaced by ***, in their order."""
+    """Returns the text of `error` in one line, in which *** replaces each of `secrets`, one after the other."""
     text = str(error)
     for secret in secrets:
         text = text.replace(secret, "***")

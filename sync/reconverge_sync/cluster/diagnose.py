@@ -13,18 +13,20 @@ from reconverge_sync.redis.diagnosis.advice import as_failure
 
 CLUSTER: Final = "cluster"
 EXAMINED_MAX: Final = 32
-"""The most servers that are examined; if these are healthy, the cluster itself reports failures of the others."""
+"""The most servers that a diagnosis examines. If these are healthy, the cluster itself reports failures of the
+others."""
 UNEVEN: Final = 2.0
 """If a server has more than this multiple of an even share of the shards, a finding suggests more shards."""
 
 Examine = Callable[[Place, int], Awaitable[Diagnosis]]
-"""A function that examines the server at a place, with exchanges in a shard that the server owns."""
+"""A function that examines the server at a place, with trial exchanges in the shard of the given number, which that
+server owns."""
 
 
 async def diagnose_cluster(
     owners: ClusterTopology, named: Sequence[Place], examine: Examine, *, shards: int
 ) -> Diagnosis:
-    """Diagnoses the servers of a cluster. `named` are the places in the URL."""
+    """Diagnoses the servers of a cluster that own shards of the hub; `named` are the places in the URL."""
     try:
         found = await owners.places()
     except Exception as error:  # noqa: BLE001  # the first of the servers tells more about any error
@@ -57,7 +59,7 @@ def _judge(found: Mapping[Place, Sequence[int]], shards: int) -> Finding:
 
 
 def _what_is_wrong(place: Place, diagnosis: Diagnosis) -> Iterator[Finding]:
-    """Yields the findings about one server that are not OK, each with the server's place in front."""
+    """Yields each finding about one server that is a warning or a problem, with `place` before its text."""
     for finding in diagnosis.findings:
         if finding.level is not Level.OK:
             yield replace(finding, fact=f"{place}: {finding.fact}")

@@ -20,9 +20,10 @@ from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis
 from reconverge_sync.redis.hub import RedisHub, Servers
 
 SHARDS_DEFAULT: Final = 16
-"""The default number of shards. It spreads well over up to six servers; each shard costs exchanges of its own."""
+"""The default number of shards, which spread well over up to six servers. It is not larger, as each shard costs
+exchanges of its own."""
 SHARDS_MAX: Final = 1024
-"""The most shards. A node exchanges with each of them, even if it has nothing to report."""
+"""The largest number of shards. A node exchanges with each shard, even if it has nothing to report."""
 
 
 class ClusterHub(RedisHub):
@@ -63,7 +64,7 @@ class ClusterHub(RedisHub):
             raise InvalidSetting("hub", redacted(url), "names a database; a cluster has only number 0, so leave it out")
 
     async def _listening_client(self) -> redis.asyncio.Redis:
-        """Makes a client of one of the URL's servers: a message that is published at any of them reaches all."""
+        """Returns a client of any server in the URL: a message published at one server reaches listeners at all."""
         place = choice(self._connection.places)
         return self._connection.client(self._settings.timeout_s, connections_max=1, place=place)
 

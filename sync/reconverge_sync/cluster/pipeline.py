@@ -17,9 +17,10 @@ import redis.asyncio
 from redis import exceptions
 
 FLIGHTS_MAX: Final = 2
-"""The connections of one process to one server; commands that come while all are in use are sent together later."""
+"""The most connections of one process to one server. Commands that come while all are in use wait, and are then sent
+together."""
 QUESTIONS_MAX: Final = 64
-"""The most questions of one pipeline; a server may take 4 ms to answer one of them."""
+"""The most questions in one pipeline; a server may take 4 ms to answer one question."""
 
 Command = tuple[object, ...]
 
@@ -30,7 +31,7 @@ class _Question(NamedTuple):
 
 
 class NodePipeline:
-    """Sends commands to one server in flights: a flight writes all waiting commands at once and reads the replies.
+    """Sends commands to one server in flights; a flight writes all waiting commands at once and reads their replies.
 
     A flight is a task of its own, so a caller that is cancelled does not affect the other questions of the flight.
 
@@ -48,11 +49,11 @@ class NodePipeline:
 
     @property
     def busy(self) -> bool:
-        """Whether a flight is under way."""
+        """Whether a flight is in progress."""
         return bool(self._flights)
 
     async def ask(self, *commands: Command) -> Any:
-        """Runs commands one right after the other on one connection. Returns the reply to the last one.
+        """Runs `commands` in their order on one connection, and returns the reply to the last one.
 
         Raises the client's errors.
         """
@@ -66,7 +67,7 @@ class NodePipeline:
         return await question.answer
 
     async def close(self) -> None:
-        """Cancels all commands under way and closes the connections."""
+        """Cancels all commands that wait for a reply, and closes the connections."""
         flights = list(self._flights)
         for flight in flights:
             flight.cancel()

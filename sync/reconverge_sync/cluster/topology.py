@@ -36,16 +36,16 @@ from reconverge_sync.redis.errors import from_wrong_server
 SLOTS: Final = 16384
 RANGES_MAX: Final = 16384
 PLACES_MAX: Final = 1000
-"""The most servers that are known; Redis advises against larger clusters."""
+"""The most servers of a cluster that are read from a map; Redis advises against larger clusters."""
 
 
 class SlotMap(NamedTuple):
-    """The owners of all slots, as one server knows them."""
+    """The owners of the slots that were asked for, as one server knows them."""
 
     owners: dict[int, Place]
-    """The owner of each slot that was asked for."""
+    """The server that owns each slot that was asked for, by the number of the slot."""
     places: tuple[Place, ...]
-    """All servers, replicas among them."""
+    """The places of all servers of the cluster, including replicas."""
 
 
 def slot_of(shard: int) -> int:
@@ -54,9 +54,9 @@ def slot_of(shard: int) -> int:
 
 
 def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
-    """Returns the owners of the `wanted` slots, from the reply of the server `asked` to `CLUSTER SLOTS`.
+    """Reads the reply of the server `asked` to `CLUSTER SLOTS`, for the `wanted` slots.
 
-    Raises ValueError if invalid.
+    Raises ValueError if the reply is invalid.
     """
     if not isinstance(reply, list) or not 0 < len(reply) <= RANGES_MAX:
         raise ValueError(
@@ -81,7 +81,7 @@ def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
 
 
 def place_at(host: str, port: int, asked: Place) -> Place:
-    """Returns the server to which a redirection leads: without a `host`, on the host of the server `asked`.
+    """Returns the place to which a redirection leads; an empty `host` stands for the host of the server `asked`.
 
     Raises ValueError if the address is unknown.
     """
@@ -93,7 +93,10 @@ def place_at(host: str, port: int, asked: Place) -> Place:
 
 
 def _place(server: Any, asked: Place) -> Place | None:
-    """Returns the address of a server in a reply; None if the cluster does not know it. Raises ValueError."""
+    """Returns the place of one server in a reply of the server `asked`; None if the cluster does not know its address.
+
+    Raises ValueError if the reply is invalid.
+    """
     if not isinstance(server, list) or len(server) < 2 or type(server[1]) is not int:
         raise ValueError(f"the server {asked} returned an address that is not a list of a host and a port")
     host = server[0]
@@ -104,20 +107,22 @@ def _place(server: Any, asked: Place) -> Place | None:
 
 
 ANSWER_SHARE: Final = 0.8
-"""The fraction of an exchange's time that a server may take; in the rest another server may be asked."""
+"""The fraction of an exchange's time that one server may take to answer, so that another can be asked in the rest."""
 MAP_SHARE: Final = 0.5
-"""The fraction of an exchange's time that the search for the owners may take, over all servers that are asked."""
+"""The fraction of an exchange's time that reading a map may take, over all servers that are asked for it."""
 HEDGE_SHARE: Final = 0.05
-"""The fraction of an exchange's time after which one more server is asked for the owners."""
+"""The fraction of an exchange's time after which one more server is asked for the map."""
 HOPS_MAX: Final = 4
-"""The most redirections of one question. A move takes one or two; servers that disagree may send it in a circle."""
+"""The most redirections of one question. A slot that moves takes one or two; servers that disagree could redirect it in
+a circle."""
 MAP_AGE_S: Final = 0.5
-"""The least age of a map in seconds before it is asked for again, as all shards of a dead owner ask at once."""
+"""A map younger than this many seconds is not read again, because all shards of a dead owner ask for a new one at
+once."""
 SERVERS_ASKED_MAX: Final = 16
-"""The most servers that are asked for one map; the next search begins with others."""
+"""The most servers that are asked for one map; the next attempt begins with other servers."""
 
 _GONE: Final = (exceptions.ConnectionError, exceptions.TimeoutError, OSError, TimeoutError)
-"""Errors after which a server counts as gone."""
+"""The errors after which a server counts as gone, and a new map is read."""
 
 
 class ClusterTopology:
@@ -137,7 +142,7 @@ class ClusterTopology:
         """The place of each slot's owner, by slot."""
         self._owners: dict[Place, NodePipeline] = {}
         self._retired: list[NodePipeline] = []
-        """The servers that the map does not have any more, while their connections are being closed."""
+        """The pipelines to servers that the newest map does not contain, while their connections are being closed."""
         self._known: dict[Place, None] = dict.fromkeys(connection.places)
         """The servers to ask for a map: those of the last map, and those in the URL."""
         self._mapping: asyncio.Task[None] | None = None
@@ -184,7 +189,7 @@ class ClusterTopology:
         )
 
     async def places(self) -> dict[Place, list[int]]:
-        """Returns the shards that each server owns, by a new map. Raises the client's errors."""
+        """Returns the numbers of the shards that each server owns, by a newly read map. Raises the client's errors."""
         async with asyncio.timeout(self._timeout_s):
             await self._map(older_than_s=0.0)
         found: dict[Place, list[int]] = {}
@@ -211,7 +216,7 @@ class ClusterTopology:
         return owner
 
     async def _map(self, *, older_than_s: float = MAP_AGE_S) -> None:
-        """Reads a new map of the slots, or waits for the one that is being read; keeps a map newer than `older_than_s`.
+        """Reads a map of the slots if the present one is older than `older_than_s`; if one is being read, waits for it.
 
         If no server returns a map, raises the error of the last server.
         """
@@ -243,7 +248,7 @@ class ClusterTopology:
             self._retired.pop()
 
     async def _first_map(self, places: Sequence[Place]) -> SlotMap:
-        """Asks servers one after the other, without waiting long for each, and returns the first map that comes."""
+        """Asks servers for a map, each a short while after the one before, and returns the first map that comes."""
         questions: set[asyncio.Task[SlotMap]] = set()
         waiting = list(places)
         problem: BaseException | None = None

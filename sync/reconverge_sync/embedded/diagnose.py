@@ -17,7 +17,7 @@ LOG_BYTES_MAX = 4096
 async def diagnose_embedded(
     ensure_running: Callable[[], Awaitable[None]], directory: Path, server: RedisHub, binary: str, *, runs: bool
 ) -> Diagnosis:
-    """Diagnoses the private server, and whether it can be started. `runs`: whether it ran already before."""
+    """Diagnoses the private server, and whether it can be started; `runs` is whether it ran before the diagnosis."""
     try:
         await ensure_running()
     except HubUnavailable as error:
@@ -35,7 +35,7 @@ async def diagnose_embedded(
 
 
 def _last_line(log: Path) -> str:
-    """Returns the last line of the server's log; an empty string if there is none."""
+    """Returns the last line of the file `log` that is not blank; an empty string if there is none or no file."""
     try:
         lines = log.read_bytes()[-LOG_BYTES_MAX:].decode(errors="replace").splitlines()
     except OSError:

@@ -32,18 +32,20 @@ from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.redis.usage import RedisUsage
 
 START_S: Final = 6.0
-"""The most seconds to wait for a server that is being started, by this process or by another."""
+"""The most seconds to wait until a server is ready that this process or another one is starting."""
 POLL_S: Final = 0.005
 SOCKET_PATH_MAX: Final = 100
 """The longest path of the socket in bytes; the system allows 107 for a unix socket."""
 
 _joining = new_lock(whole=True)
-"""Held for each step of joining a server, and while forking: else a child would share, and keep, the step's open files.
+"""A lock held during each step of joining a server and during a fork; else a child would share, and keep, open files of
+that step.
 
 It is not held while waiting for a server that is being started, as a fork would wait as well.
 """
 _start_locks: Final[set[IO[str]]] = set()
-"""The files with the start locks that are held; a forked child closes its copies, and the parent keeps the locks."""
+"""The open files whose start locks this process holds. A forked child closes its copies; the locks stay with the
+parent."""
 
 
 def _close_inherited() -> None:
@@ -86,7 +88,7 @@ class EmbeddedHub:
 
     @property
     def url(self) -> str:
-        """The URL of the private server, for a client that does not keep it running."""
+        """The URL of the private server, for a client that does not itself keep the server running."""
         return f"redis+unix://{self.directory / 'redis.sock'}"
 
     @property
@@ -150,7 +152,7 @@ class EmbeddedHub:
         return await self._redis.read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Swaps the index of the contracts. The server loses it when its last user, such as a node, is gone."""
+        """Replaces the index of the contracts, which the server loses when its last user is gone."""
         await self.ensure_running()
         return await self._redis.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
@@ -167,7 +169,7 @@ class EmbeddedHub:
         return await self._redis.keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints:
-        """Returns the server's hints of changed contracts. The server runs while an agent exchanges with it."""
+        """Returns a listener for hints of changed contracts, which does not itself keep the server running."""
         return self._redis.hints()
 
     async def watch(self, *, keep_s: float) -> None:
@@ -192,7 +194,7 @@ class EmbeddedHub:
         )
 
     async def close(self) -> None:
-        """Ends this process's use of the server. The server ends with its last user."""
+        """Ends this process's use of the server, which ends after its last user."""
         await self._redis.close()
         if self._users is not None:
             self._users.close()  # in a fork it is the parent's, which keeps the lock
@@ -208,14 +210,14 @@ class EmbeddedHub:
             raise HubUnavailable("embedded", f"{self.directory}: {error}", applied=False) from None
 
     def _ready(self) -> bool:
-        """Returns whether the server runs: the file `ready` is there, and a supervisor runs.
+        """Returns whether the server is ready: the file `ready` exists, and a supervisor runs.
 
-        The file alone does not show that, as a killed supervisor leaves it behind.
+        The file alone does not show it, because a killed supervisor leaves the file behind.
         """
         return (self.directory / "ready").exists() and self._kept()
 
     def _kept(self) -> bool:
-        """Whether there is a supervisor, which holds the lock of the directory."""
+        """Whether a supervisor runs, which holds the lock of the directory."""
         with _joining:
             directory = os.open(self.directory, os.O_RDONLY)
             try:
@@ -224,7 +226,7 @@ class EmbeddedHub:
                 os.close(directory)
 
     def _join(self) -> None:
-        """Becomes a user of the server, and starts it if it does not run."""
+        """Makes this process a user of the server, and starts the server if it does not run."""
         # The owner of the parent directory could replace our directory by another.
         for directory in (self.directory.parent, self.directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -245,7 +247,7 @@ class EmbeddedHub:
         raise HubUnavailable("embedded", f"{self._binary} did not start; read the reason in {log}", applied=False)
 
     def _hold_users_lock(self) -> bool:
-        """Takes the shared lock that keeps the server running. Returns False while its supervisor is stopping it."""
+        """Takes the shared lock that keeps the server running; returns False while the server is being stopped."""
         with _joining:
             return self._holds_users_lock()
 
@@ -263,7 +265,7 @@ class EmbeddedHub:
         return True
 
     def _start(self, deadline_s: float) -> bool:
-        """Starts the server's supervisor, unless another process is doing so. Returns whether the server is ready."""
+        """Starts a supervisor, unless another process is starting one; returns whether the server is ready."""
         with _joining:
             lock = (self.directory / "start.lock").open("a")
             _start_locks.add(lock)
@@ -300,7 +302,7 @@ class EmbeddedHub:
 
 
 def directory_of(name: str) -> Path:
-    """Returns the directory of the server of that name: below the user's runtime directory, or a temporary one."""
+    """Returns the directory of the server `name`: below the user's runtime directory, or else a temporary one."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     parent = Path(runtime) if runtime and os.access(runtime, os.W_OK) else Path(tempfile.gettempdir())
     directory = parent / f"reconverge-{os.getuid()}" / name
@@ -316,7 +318,7 @@ def open_embedded(url: str, settings: HubSettings) -> EmbeddedHub:
 
 
 def _interpreter() -> list[str]:
-    """Returns the command of a Python that imports only its own modules; the supervisor needs no others.
+    """Returns the command of a Python that imports nothing but its own modules, to run the supervisor.
 
     It imports nothing from the working directory, which may hold files of other users, nor from the directory of the
     script, nor from the paths of the environment.

@@ -54,7 +54,7 @@ OPTIONS = ("--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction
 
 
 def keep(directory: Path, binary: str, *, fresh: bool) -> None:
-    """Runs the server until its last user is gone."""
+    """Runs the server `binary` in `directory` until its last user is gone; see the module's text for `fresh`."""
     fcntl.flock(os.open(directory, os.O_RDONLY), fcntl.LOCK_EX)  # until this process ends
     ready, path = directory / "ready", directory / "redis.sock"
     ready.unlink(missing_ok=True)
@@ -89,7 +89,7 @@ def keep(directory: Path, binary: str, *, fresh: bool) -> None:
 
 
 def _wait_for_end(server: subprocess.Popen[bytes], users: int) -> None:
-    """Waits until all users are gone, or the server has ended."""
+    """Waits until no other process holds a lock of the open file `users`, or the server has ended."""
     signal.signal(signal.SIGCHLD, _interrupt)
     while True:
         try:
@@ -115,7 +115,7 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """Goes into the background and runs the server."""
+    """Goes into the background and runs the server, as the arguments of the command line name it."""
     directory, binary = Path(sys.argv[1]), sys.argv[2]
     if os.fork():
         os._exit(0)

@@ -20,17 +20,18 @@ from typing import Final
 from reconverge.hub.usage import HOUR, REGISTERS, SKETCHES_MAX, SKETCHES_RETENTION, AddressReport, Period, counted_us
 
 RANK_MAX: Final = 57
-"""The highest rank: a hash has eight bytes, one of which is the number of the register."""
+"""The highest rank of a register: of the eight bytes of a hash one is the number of the register, and 56 bits give
+ranks up to this one."""
 
 
 class AddressShard:
-    """The sketches of the addresses of identities, of one shard."""
+    """The sketches of client addresses that one shard keeps, by hour, secret and identity."""
 
     def __init__(self, *, sketches_max: int = SKETCHES_MAX) -> None:
         self._sketches_max = sketches_max
         self._sketches: dict[tuple[int, bytes], dict[str, bytearray]] = {}
         self.secret = b""
-        """The secret that was proposed first, at shard 0."""
+        """At shard 0, the first proposed secret with which nodes hash addresses; empty before."""
 
     def note(self, report: AddressReport, *, hub_us: int) -> int:
         for key in [key for key in self._sketches if counted_us(Period(HOUR, key[0]), SKETCHES_RETENTION)[1] <= hub_us]:
@@ -57,5 +58,5 @@ class AddressShard:
             sketches.pop(identity, None)
 
     def sketches(self, hour: int, secret: bytes) -> Mapping[str, bytes]:
-        """Returns the merged sketches of one hour, by identity."""
+        """Returns the registers of the sketches of one hour and secret, by identity."""
         return {identity: bytes(each) for identity, each in self._sketches.get((hour, secret), {}).items()}

@@ -71,49 +71,53 @@ from reconverge_sync.merge.granting import raise_base
 from reconverge_sync.merge.ledger import DEPARTED, Entry, Floating, LedgerCell, LimitRule
 
 SMALL = 8
-"""The hub keeps a key whose capacity is fewer requests for each node than this."""
+"""The hub keeps a key if its capacity is fewer requests than this for each node."""
 SMALL_BUCKET = 32
-"""As SMALL, for buckets: a larger number, because the part of a bucket that no node holds drains nothing."""
+"""The value of SMALL for buckets. It is larger, because the part of a bucket that no node holds drains nothing."""
 TIGHT_FIXED = 2
-"""In a fixed window, the hub keeps a key while at most this many requests are left for each node."""
+"""In a fixed window, the hub keeps a key while at most this many requests for each node are left."""
 TIGHT = 16
-"""As TIGHT_FIXED, for sliding windows and buckets, where nodes come to the last requests all the time."""
+"""The value of TIGHT_FIXED for sliding windows and buckets, in which nodes come to the last requests again and
+again."""
 JOINING = 16
-"""After this many batches of a node, all nodes that were started together with it have joined."""
+"""After this many batches of a node, all nodes that were started at the same time have joined."""
 NODES_MIN = 4
-"""A fleet counts as at least this many nodes for any key, as nodes with few requests for it come and go."""
+"""For any key, a fleet of as many nodes or more counts as at least this many, as nodes with few requests for the key
+come and go."""
 UNIT_WEIGHT = 8
-"""The mean cost of a request moves by an eighth of the difference to each new cost; from 1 by all of it."""
+"""Each new cost of a request that asks moves the mean cost by an eighth of their difference; a mean of 1, as at the
+beginning, becomes the new cost at once."""
 CHEAP = 3
-"""More asks than this for each node and interval cost too much more than the exchanges that they replace."""
+"""The hub keeps no key that admits more requests than this for each node and interval, as their asks would cost much
+more than the exchanges that they replace."""
 
 
 def nodes_of(cell: LedgerCell, live: int, sequence: int) -> int:
-    """Returns how many nodes may receive requests for a key.
+    """Returns how many nodes may receive requests for a key, including the node that has sent the batch.
 
-    One of them is the reporting node; the cell's sums must not contain that node's entry during the call. A new node,
-    whose batch has a low `sequence`, does not count as the only node: others may be about to join.
+    The cell's sums must not contain that node's entry during the call. A new node, whose batch has a low `sequence`,
+    does not count as the only node, because others may be about to join.
     """
     known = max(cell.active + 1, live if cell.last_demand == 0 else min(live, NODES_MIN))
     return known if sequence > JOINING else max(known, 2)
 
 
 def note_cost(cell: LedgerCell, report: CellReport) -> None:
-    """Updates the mean cost of a request for the key by the cost of a request that waits, if the report has any."""
+    """Updates the mean cost of a request for the key from the report, if a request on its node waits for an answer."""
     cost = min(report.ask, report.waiting)
     if cost > 0:
         cell.unit = cost if cell.unit == 1 else cell.unit + (cost - cell.unit) // UNIT_WEIGHT
 
 
 def is_small(cell: LedgerCell, nodes: int) -> bool:
-    """Returns whether the key has so few requests per node that nodes begin its windows without allowances."""
+    """Returns whether the key has so few requests for each of `nodes` that windows begin without allowances."""
     return cell.capacity < SMALL * nodes * cell.unit
 
 
 def stays_at_hub(
     cell: LedgerCell, nodes: int, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, pace_us: int
 ) -> bool:
-    """Whether the free part of a key stays at the hub, for a node whose requests have asked about it."""
+    """Returns whether the hub keeps the free part of a key, because requests on the reporting node ask about it."""
     if not report.asks or nodes < 2 or not rule.bounded:
         return False
     # Judged by the admissions that the limit allows and not by the demand, which changes: a key that moves to and fro
@@ -133,20 +137,21 @@ class HubAsk:
 
     report: CellReport
     small: bool
-    """Whether the capacity is so small that nodes begin windows without allowances."""
+    """Whether the key's capacity is so small that nodes begin windows without allowances."""
     floating: Floating | None = None
-    """The sums of the other entries that float (`Entry.floats`), if all were read; None: their allowances count."""
+    """The sums of all other entries whose allowances float (`Entry.floats`); None if not all entries were read, so that
+    their allowances count in full."""
     granted: int = 0
     holds: int = 0
-    """The allowance of a bucket from before it was kept at the hub: its node may use it until it has received the
+    """For a bucket, the allowance that the node had before the hub kept the key, and may use until it has received the
     answer."""
 
     def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
-        """Moves the level of a node's bucket into the hub's own bucket. The answer informs the node.
+        """Moves the level of the node's bucket into the hub's own bucket; the answer informs the node of that.
 
-        Then forgets what the node asked for, so that nothing is saved up for it, as its request waits for this answer
-        alone. The ask stays for slots, and for a bucket of which other nodes have allowances, as these do not end with
-        a window.
+        Then clears the entry's ask, so that nothing is saved up for it, because the request waits for this answer only.
+        The ask stays for slots, and for a bucket of which other nodes hold allowances, as these do not end with a
+        window.
         """
         if rule.bucket:
             self.holds = entry.allowance
@@ -156,9 +161,10 @@ class HubAsk:
             entry.ask = 0
 
     def needs_all(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, lent: int) -> bool:
-        """Returns whether all entries must be read to find out how much is free for the waiting cost.
+        """Returns whether all entries must be read to find out whether there is room for the waiting cost.
 
-        That is so if the nodes' allowances leave too little for it, but their use in a sliding window leaves some.
+        They must be read if the allowances of all nodes leave too little room, while their use in the sliding window
+        leaves some.
         """
         waiting = self.report.waiting
         if waiting == 0 or not rule.sliding:
@@ -179,7 +185,7 @@ class HubAsk:
         *,
         small_allowances: bool,
     ) -> None:
-        """Grants the cost of the node's waiting requests, as far as there is room.
+        """Grants the node's waiting requests as much of their cost as there is room for.
 
         The cell's sums must not contain the node's `entry` during the call.
         """
@@ -208,9 +214,9 @@ class HubAsk:
         entry.debt = 0
 
     def with_ask(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
-        """Returns the answer, marked so that the node learns that the hub keeps the key.
+        """Returns `answer` with the mark that the hub keeps the key, and with the granted amount as its allowance.
 
-        In it, vouchers of other nodes (amounts granted to their requests that asked) count as charged.
+        The use in the returned answer includes vouchers of other nodes: amounts granted to single requests that asked.
         """
         current = answer.current + (0 if self.floating is None else self.floating.vouchers)
         allowance = answer.allowance

@@ -14,7 +14,7 @@ SECOND_US: Final = 1_000_000
 
 
 class KeptSnapshot(NamedTuple):
-    """A snapshot, and until when it is stored, by the hub's clock."""
+    """A stored snapshot of a node, and the moment of the hub's clock until which it is kept."""
 
     payload: bytes
     until_us: int
@@ -34,9 +34,9 @@ class Board:
         return max(0, self._until_us - hub_us) / SECOND_US
 
     def leave(self, name: str, payload: bytes, keep_s: float, hub_us: int) -> bool:
-        """Stores a snapshot; returns False if no console is open, or if there are too many names.
+        """Stores the snapshot of a node; returns False if no console is open, or if there are too many names.
 
-        The first snapshot of a new name removes expired ones.
+        The first snapshot under a new name also removes expired snapshots.
         """
         check_snapshot(name, payload)
         if self._until_us <= hub_us:
@@ -49,6 +49,6 @@ class Board:
         return True
 
     def snapshots(self, hub_us: int) -> dict[str, bytes]:
-        """Returns the snapshots. Removes expired ones, as they contain keys."""
+        """Removes expired snapshots, as they contain keys, and returns the other snapshots by name."""
         self._kept = {name: kept for name, kept in list(self._kept.items()) if kept.until_us > hub_us}
         return {name: kept.payload for name, kept in self._kept.items()}

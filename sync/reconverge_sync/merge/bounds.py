@@ -23,24 +23,28 @@ from reconverge.limit.limit import QUOTA_MAX
 
 DAY_US: Final = 86_400_000_000
 WINDOW_MAX_US: Final = 3660 * DAY_US
-"""The longest window that can be declared. A bucket that takes longer to drain is forgotten after this time, too."""
+"""The longest window that can be declared, in microseconds. A bucket that takes longer to drain is forgotten after this
+time."""
 LEASE_MAX_US: Final = 60 * DAY_US
-"""The longest lease is a bridge's, of seven weeks."""
+"""The longest lease that can be declared, in microseconds: a bridge between regions declares seven weeks."""
 INTERVAL_MAX_US: Final = DAY_US
 DEBT_MAX: Final = 10
-"""A bucket counts as filled at most this many times: more would only keep it full for longer when its node has gone."""
+"""A bucket counts as filled to at most this multiple of its capacity, or of its quota if that is larger. A higher level
+would only keep it full for longer after its node has gone."""
 NEEDS_MAX: Final = 100
-"""The largest need of a paced limit that is counted, in capacities."""
+"""The largest need of a paced limit that counts, as a multiple of the capacity."""
 NEED_MAX_MILLI: Final = 10**15
 SAID_MAX: Final = 2**43
-"""Larger than any node asks for, and so small that a thousand such numbers have an exact sum in Lua."""
+"""The largest number that a report of a cell may have: more than any node asks for, yet a thousand such numbers have an
+exact sum in Lua."""
 NAMES_SHOWN_MAX: Final = 100
 RESET_AHEAD_MAX_US: Final = DAY_US
-"""A reset further in the future than this is ignored: until its moment comes, no other could reset the key."""
+"""A reset whose moment is further in the future than this, in microseconds, is ignored: until that moment no other
+reset of the key would take effect."""
 
 
 def check(batch: Batch) -> None:
-    """Raises HubUnavailable for a batch that no agent would send."""
+    """Raises HubUnavailable if no agent would send this batch: a window, quota, lease or interval is out of bounds."""
     sane = batch.lease_us <= LEASE_MAX_US and batch.interval_us <= INTERVAL_MAX_US
     if not (sane and all(_sane(limit) for limit in batch.limits)):
         limits = (
@@ -65,39 +69,40 @@ def _sane(limit: LimitReport) -> bool:
 
 
 def overdraft_max(limit: LimitReport) -> int:
-    """Returns the largest overdraft that all nodes of such a limit may have together."""
+    """Returns the largest sum of the overdrafts of all nodes on a limit."""
     if limit.overshoot_milli == UNBOUNDED:
         return limit.capacity
     return int(min(float(limit.capacity) * limit.overshoot_milli // 1000, float(SAID_MAX)))
 
 
 def fill_max_milli(capacity: int, quota: int) -> int:
-    """Returns the highest level that a bucket of this capacity and quota may have by a report, in thousandths."""
+    """Returns the highest level of a bucket that a report may declare, in thousandths; `quota` is per window."""
     return 1000 * DEBT_MAX * max(capacity, quota)
 
 
 class Fill(NamedTuple):
-    """The highest level that buckets may have after one node's report, in thousandths.
+    """The highest levels that the hub accepts for buckets after one node's report, in thousandths.
 
     The levels of the node's own bucket and the hub's bucket sum to `most_milli` at most, unless they exceeded it
     before. So the level is bounded, however often a node reports, and the report of a smaller capacity forgives no use.
     """
 
     most_milli: int
-    """The highest level by the node's present declaration or by its last one, under which it got its allowance."""
+    """The higher of two bounds: by the limit as the node declares it now, and as it declared it when it got its
+    allowance."""
     own_milli: int
-    """The level that the node was taken to have in its bucket."""
+    """The level of the node's own bucket by its last report."""
 
     def beside(self, there_milli: int) -> int:
-        """Returns the highest level of the hub's own bucket, in thousandths, after the node's bucket is poured into it.
+        """Returns how full the hub's own bucket may be, in thousandths, after the node's bucket was poured into it.
 
-        `there_milli` is the present level of the hub's bucket.
+        `there_milli` is the level of the hub's bucket before that.
         """
         return max(self.most_milli, there_milli + self.own_milli)
 
 
 def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated: bool, slots: bool) -> CellReport:
-    """Returns a report of a cell with each number cut down to where more would have no effect.
+    """Returns a cell's report with each number cut down to the highest value that makes a difference.
 
     For the level of a bucket see `Fill`. Slots have no windows and no resets, as work in progress cannot be forgotten.
     """

@@ -47,7 +47,7 @@ from reconverge.hub.report import CellReport
 from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 
 TAKEN_AT_ONCE = 0.9
-"""How much of the free part one node may take beyond its need: the next node to come shall find something."""
+"""The fraction of the free part that one node may take beyond its need, so that something is left for the next node."""
 
 
 def grant(
@@ -61,10 +61,10 @@ def grant(
     *,
     small_allowances: bool,
 ) -> None:
-    """Raises the node's allowances towards its share, within the free part.
+    """Raises the node's allowances towards its share of all needs, by no more than is free.
 
     The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance: in a
-    base it would outlast the loan. `small_allowances` are for windows that outlast the node's lease.
+    base it would outlast the loan. `small_allowances` is true for windows that last longer than the node's lease.
     """
     capacity = cell.capacity + lent
     used = entry.used(rule, cell, hub_us)
@@ -113,7 +113,7 @@ def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRu
 
 
 def _raise_overdraft(cell: LedgerCell, entry: Entry, rule: LimitRule, capacity: int, *, small_allowances: bool) -> None:
-    """Raises the node's overdraft towards its part of the fleet's; `capacity` includes what is lent to the hub."""
+    """Raises the node's overdraft towards an equal part of all overdrafts; `capacity` includes loans to the hub."""
     own = cell.capacity
     overdrafts = floor(float(own) * rule.overshoot_milli / 1000)
     held = cell.allowances + entry.allowance + cell.uncovered + entry.uncovered
@@ -126,7 +126,7 @@ def _raise_overdraft(cell: LedgerCell, entry: Entry, rule: LimitRule, capacity: 
 
 
 def _raise(cell: LedgerCell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
-    """Returns by how much to raise the allowance. An ask is met in full or not at all, the oldest first."""
+    """Returns by how much to raise the node's allowance; its ask, if it is the oldest, is met in full or not at all."""
     head = entry.allowance - used
     wanted = ceil(target - head)
     if not 0 < entry.ask <= pool:

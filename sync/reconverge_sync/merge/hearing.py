@@ -13,7 +13,7 @@ from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 def follow_reset(cell: LedgerCell, report: CellReport, rule: LimitRule, hub_us: int) -> CellReport:
     """Applies the reset in a node's report to the cell, and returns the report.
 
-    A reset impossibly far ahead is not applied, and the returned report has the cell's last reset in its place.
+    If the reset is impossibly far in the future, it is not applied, and the returned report has the cell's last reset.
     """
     if report.reset_us > hub_us + bounds.RESET_AHEAD_MAX_US:
         return report._replace(reset_us=cell.reset_us)
@@ -23,9 +23,9 @@ def follow_reset(cell: LedgerCell, report: CellReport, rule: LimitRule, hub_us: 
 
 
 def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> tuple[CellReport, Fill]:
-    """Returns a report with the level of its bucket cut down to the highest that counts, and the bound on the level.
+    """Returns the report, with the level of its bucket cut down to the highest that counts, and the bound on the level.
 
-    `entry` holds the node's last report. Reports of other limits than buckets stay as they are.
+    `entry` holds the node's last report. The report of a limit that is no bucket is returned unchanged.
     """
     most_milli = max(bounds.fill_max_milli(rule.capacity, rule.quota), 1000 * bounds.DEBT_MAX * entry.capacity)
     fill = Fill(most_milli, entry.previous)
@@ -36,9 +36,9 @@ def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
 
 
 def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> None:
-    """Lowers the entry's allowances to the reported ones, which the node has given back; none can rise by a report.
+    """Lowers the entry's allowances to the reported ones, because the node has given the rest back; raises none.
 
-    `take_counts` lowers the overdraft, as the part that is in use stays.
+    `take_counts` lowers the overdraft, because the part of it that is in use stays.
     """
     if not rule.fixed or report.epoch == cell.epoch:
         entry.allowance = min(report.allowance, entry.allowance)
@@ -47,7 +47,7 @@ def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -
 
 
 def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill) -> None:
-    """Replaces the counts of the node's last report by those of this one."""
+    """Replaces the counts of the node's last report in the entry by the counts of this report."""
     same_epoch = report.epoch == cell.epoch
     # A report from before the last reset: its counts are forgotten, its allowances and its need are not.
     counted = report.reset_us >= cell.reset_us

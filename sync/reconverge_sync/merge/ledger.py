@@ -60,7 +60,7 @@ from reconverge_sync.merge.bounds import WINDOW_MAX_US, Fill
 
 @dataclass(slots=True)
 class NodeRecord:
-    """The last batch of a node: its time and number, the node's interval and lease, and whether the node has gone."""
+    """A node's last batch: its moment, its number, its interval, its lease, and whether the node has gone since."""
 
     seen_us: int
     sequence: int
@@ -77,39 +77,41 @@ class Account:
     limits: dict[str, Totals] = field(default_factory=dict)
 
     def add(self, other: Account) -> None:
-        """Adds the numbers of another account, which is being closed."""
+        """Adds the charges and refunds of another account, which is being closed."""
         add_totals(self.limits, other.limits)
 
 
 DEPARTED = ""
-"""The entry into which the counts of departed nodes are folded; no node can have this name."""
+"""The name of the entry to which the counts of departed nodes are added; no node can have this name."""
 REMEMBERED_US = 7 * 24 * 3_600_000_000
-"""How long a key is known that begins without a part of its capacity: for a week after it was last used."""
+"""How long the hub remembers, after its last use, a key that began without a part of its capacity: a week, in
+microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitRule:
-    """The declaration of a limit as the merge rule needs it."""
+    """The parts of a limit's declaration that the merge rule needs."""
 
     window_us: int
     quota: int
     capacity: int
     fixed: bool
-    """Whether the count does not fade: it is that of a fixed window, or of slots."""
+    """Whether a charge counts in full until its window or its slot ends: in fixed windows and for slots."""
     bucket: bool
     dated: bool
-    """Whether each charge expires by its own date: a node reports its use, and how long that counts at most."""
+    """Whether each charge expires at a date of its own; of these a node reports only its use, and for how long it
+    counts at most."""
     overshoot_milli: int
     first_hit: bool = False
     stepwise: bool = False
     withheld: int = 0
     interval_us: int = 0
-    """The sync interval of the limit; 0 if it is the batch's."""
+    """The sync interval of the limit in microseconds; 0 if it is the interval of the batch."""
     apart: int = 0
     lease_us: int = 0
-    """The lease of the limit's allowances, if it is shorter than the node's lease; 0 if it is not."""
+    """The lease of the limit's allowances in microseconds, if it is shorter than the node's lease; else 0."""
     slots: bool = False
-    """Whether work in progress counts, and no window ends."""
+    """Whether the limit counts work in progress, which no window ends."""
 
     @classmethod
     def of(cls, limit: LimitReport) -> LimitRule:
@@ -138,7 +140,7 @@ class LimitRule:
 
     @property
     def sliding(self) -> bool:
-        """Whether the count of the last window fades over this one."""
+        """Whether the use of the last window fades during the present window."""
         return not (self.fixed or self.bucket or self.dated)
 
     @property
@@ -148,11 +150,11 @@ class LimitRule:
 
     @property
     def bounded(self) -> bool:
-        """Whether there is a bound on over-admission at all."""
+        """Whether over-admission has a bound on this limit."""
         return self.overshoot_milli != UNBOUNDED
 
     def small_allowances(self, lease_us: int) -> bool:
-        """Whether use counts for longer than a lease, so that allowances stay small; see `reconverge.hub.headroom`."""
+        """Whether use counts for longer than `lease_us`, so that allowances stay small (`reconverge.hub.headroom`)."""
         if self.slots:
             return False  # slots: the capacity that a node held is free when its lease ends
         runs_out_us: float = self.window_us
@@ -162,7 +164,7 @@ class LimitRule:
         return self.bounded and runs_out_us > lease_us
 
     def pace_us(self, batch: Batch) -> int:
-        """Returns the interval at which the batch's node exchanges the cells of this limit."""
+        """Returns the interval in microseconds at which the node of `batch` exchanges the cells of this limit."""
         return self.interval_us or batch.interval_us
 
     def lease_of_us(self, batch: Batch) -> int:
@@ -191,7 +193,7 @@ class LimitRule:
 
     @property
     def counts_for_us(self) -> int:
-        """Returns after how long no charge counts any more, with any algorithm."""
+        """Returns the microseconds after which a charge counts no more, with any algorithm."""
         runs_out_us = self.window_us
         if self.bucket:
             drains_us = min(float(self.window_us) * self.capacity / self.quota, float(WINDOW_MAX_US))
@@ -199,17 +201,17 @@ class LimitRule:
         return 2 * runs_out_us
 
     def refilled_us(self, since_us: int, until_us: int) -> int:
-        """Returns for how long a bucket has drained between two moments, in microseconds.
+        """Returns for how many microseconds between two moments a bucket has drained.
 
-        A bucket that drains in steps has drained for one window at each edge of a window; any other bucket, all the
-        time.
+        A bucket that drains in steps drains one window's worth at each edge of a window; any other bucket drains all
+        the time.
         """
         if not self.stepwise:
             return until_us - since_us
         return (until_us // self.window_us - since_us // self.window_us) * self.window_us
 
     def drained_milli(self, passed_us: int, allowance: int, declared: int) -> float:
-        """Returns how much of a bucket a node drains in `passed_us` by its `allowance`, in thousandths.
+        """Returns by how much a node drains a bucket in `passed_us` by its `allowance`, in thousandths of a unit.
 
         The node drains the same part of the rate as its allowance is of the capacity that the node has `declared`. This
         rule may come from the report of another node, with another capacity.
@@ -218,7 +220,7 @@ class LimitRule:
         return float(max(0, passed_us)) * self.quota * part / self.window_us * 1000
 
     def drained_by_hub_milli(self, passed_us: int, share: int) -> float:
-        """Returns how much the hub's own bucket drains in `passed_us`, in thousandths.
+        """Returns by how much the hub's own bucket drains in `passed_us`, in thousandths of a unit.
 
         `share` is the part of the capacity that is no node's allowance.
         """
@@ -227,20 +229,20 @@ class LimitRule:
 
 @dataclass(slots=True)
 class Entry:
-    """One node's last report about one cell, and its allowances since."""
+    """One node's last report about one cell, and the allowances that the hub has granted since then."""
 
     epoch: int
     reset_us: int
     seen_us: int = 0
     current: int = 0
     previous: int = 0
-    """The cost charged in the window before; for a bucket, the fill in thousandths at `seen_us`; for charges with
-    dates, the earlier part of departed nodes' use, which expires at a moment of its own."""
+    """The cost charged in the window before; for a bucket, its level in thousandths at `seen_us`; for charges with
+    dates, a part of departed nodes' use, which expires at `previous_until_us`."""
     allowance: int = 0
     base: int = 0
     overdraft: int = 0
     debt: int = 0
-    """The use beyond the allowance: by an overdraft, or by settling for more than was reserved."""
+    """The use beyond the allowance, by an overdraft or by settling a request for more than was reserved."""
     need_milli: int = 0
     ask: int = 0
     ask_since_us: int = 0
@@ -248,15 +250,15 @@ class Entry:
     window_demand: int = 0
     capacity: int = 0
     current_until_us: int = 0
-    """For charges with dates: when `current` does not count any more."""
+    """For charges with dates, the moment at which `current` counts no more."""
     previous_until_us: int = 0
     lease_us: int = 0
-    """The lease of the allowances, if it is shorter than that of the node's name; 0 if it is not."""
+    """The lease of the allowances in microseconds, if it is shorter than the lease of the node's name; else 0."""
     vouchers: int = 0
-    """The part of the allowance that was granted to single requests that had asked; see `floats`."""
+    """The part of the allowance that was granted to single requests that asked; see `floats`."""
 
     def floats(self, rule: LimitRule) -> bool:
-        """Returns whether the node's allowance floats: it is only an upper bound, and falls as the node's use fades.
+        """Returns whether the node's allowance floats: is only an upper bound, which falls as the node's use fades.
 
         In a sliding window this is so for a node that holds nothing, or only vouchers (amounts granted to single
         requests that asked). As its use fades, such a node admits nothing more. So it may have in use only its use that
@@ -266,21 +268,22 @@ class Entry:
 
     @property
     def uncovered(self) -> int:
-        """Returns the use beyond both the allowance and the overdraft, which counts as neither.
+        """Returns the use that neither the allowance nor the overdraft covers.
 
-        A node whose answer has a lower allowance than its use reports the lower one, and so does a node that leaves.
+        A node has such use if it has reported an allowance below its use, because it was granted less, or because it
+        leaves.
         """
         return max(0, self.debt - self.overdraft)
 
     def follow_use(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
-        """Lowers an allowance that floats, and a debt, by the use that has faded. For sliding windows."""
+        """Lowers the debt, and an allowance that floats, by the use that has faded in a sliding window."""
         used = ceil(self.used(rule, cell, hub_us))
         if self.vouchers > 0:
             self.allowance = min(self.allowance, used + self.vouchers)
         self.debt = min(self.debt, max(0, used - self.allowance))
 
     def catch_up(self, rule: LimitRule, cell: LedgerCell) -> None:
-        """Brings the entry into the cell's window, and past the cell's last reset."""
+        """Moves the entry into the cell's present window, and clears its use from before the cell's last reset."""
         steps = cell.epoch - self.epoch
         if steps != 0:
             self.window_demand = 0
@@ -301,7 +304,7 @@ class Entry:
             self.reset_us = cell.reset_us
 
     def used(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
-        """Returns the use that this entry still counts for."""
+        """Returns the use in this entry that still counts, at `hub_us`."""
         if rule.fixed:
             return self.current
         if rule.bucket:
@@ -311,18 +314,14 @@ class Entry:
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
     def expire(self, rule: LimitRule, hub_us: int) -> None:
-        """Removes charges with dates that no longer count, by the node's last report."""
+        """Removes charges with dates that count no more at `hub_us`, by the node's last report."""
         if rule.dated and hub_us >= self.current_until_us:
             self.current = self.debt = 0
         if rule.dated and hub_us >= self.previous_until_us:
             self.previous = 0
 
     def depart(self, rule: LimitRule, cell: LedgerCell, hub_us: int, idle_us: int) -> None:
-        """Takes the allowances from a node that has gone. The part that it may have used unreported counts as used.
-
-        The node can have used nothing after `idle_us`. The use counts no longer than a charge made at that moment,
-        however late the hub looks.
-        """
+        """Takes the allowances from a node that has gone; counts as used what it may have used without a report."""
         counts = rule.bounded and (rule.bucket or hub_us - idle_us <= rule.counts_for_us)
         held = self.allowance + self.overdraft if counts else 0
         if rule.slots:
@@ -346,7 +345,7 @@ class Entry:
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = self.vouchers = 0
 
     def fold(self, other: Entry, rule: LimitRule) -> None:
-        """Adds the counts of a departed node."""
+        """Adds the counts of `other`, the entry of a node that has departed, to this entry of departed nodes."""
         self.current += 0 if rule.bucket else other.current
         self.previous += other.previous
         self.allowance += other.allowance
@@ -355,7 +354,7 @@ class Entry:
         self.previous_until_us = max(self.previous_until_us, other.previous_until_us)
 
     def fade(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> None:
-        """Lowers the allowance in the entry of departed nodes to the use that still counts."""
+        """Lowers the allowance in this entry of departed nodes to the use that still counts."""
         if rule.bucket:
             self.allowance = ceil(
                 self.previous / 1000
@@ -370,7 +369,7 @@ class Entry:
             self.allowance = ceil(self.used(rule, cell, hub_us))
 
     def empty(self, rule: LimitRule) -> bool:
-        """Returns whether the entry is the same as that of an unknown node."""
+        """Returns whether the entry contains nothing, as if the hub did not know the node."""
         allowances = self.allowance or self.base or self.overdraft or self.debt
         counts = self.previous or (self.current and not rule.bucket)
         return not (allowances or counts or self.need_milli or self.ask or self.window_demand)
@@ -378,17 +377,18 @@ class Entry:
 
 @dataclass(slots=True)
 class LedgerCell:
-    """All nodes' entries for one key of one limit, with their sums."""
+    """The entries of all nodes for one key of one limit, and the sums of these entries."""
 
     epoch: int
     capacity: int
     filled_us: int
     entries: dict[str, Entry] = field(default_factory=dict)
     fill_milli: float = 0.0
-    """The level of the bucket that all nodes' charges went into, in thousandths, as of `filled_us`."""
+    """The level in thousandths, as of `filled_us`, of one bucket into which all nodes' charges were poured."""
     reset_us: int = 0
     scanned_us: int = 0
-    """When all entries were last counted, in microseconds of the hub's clock; 0 if the next merge has to count them."""
+    """The moment at which the sums were last counted anew from all entries, by the hub's clock; 0 if the next merge
+    must do so."""
     learn_until_us: int = 0
     expires_us: int = 0
     last_demand: int = 0
@@ -397,14 +397,14 @@ class LedgerCell:
     reserved: int = 0
     """The amount that the node `first` lacks, which the hub saves up for it."""
     restless: bool = False
-    """Whether the last count of the entries found use that time changes, or a node that waits for its ask."""
+    """Whether the last scan of the entries found use that fades or expires, or a node that waits for its ask."""
     silent: int = 0
     allowances: int = 0
     bases: int = 0
     overdrafts: int = 0
     debts: int = 0
     uncovered: int = 0
-    """The part of the debts that no overdraft covers; see `Entry.uncovered`."""
+    """The sum of all use that neither an allowance nor an overdraft covers; see `Entry.uncovered`."""
     needs_milli: int = 0
     demand_milli: int = 0
     current: int = 0
@@ -413,24 +413,26 @@ class LedgerCell:
     active: int = 0
     vouchers: int = 0
     carry_milli: float = 0.0
-    """The part of the hub's own bucket that has drained beyond whole thousandths; as of `filled_us`."""
+    """The fraction of a thousandth by which the hub's own bucket has drained, as of `filled_us`, but which was not yet
+    taken off."""
     spare_milli: int = 0
-    """The amount beyond the hub's own bucket that could have drained between the last two merges."""
+    """By how much more the hub's own bucket could have drained between the last two merges if it had been fuller, in
+    thousandths."""
     spare_share: int = 0
-    """The part of the capacity by which the hub's own bucket drained between these merges."""
+    """The part of the capacity by whose rate the hub's own bucket drained between the last two merges."""
     unit: int = 1
-    """The mean cost of recent requests that asked; see `merge/asking.py`."""
+    """The mean cost of recent requests that asked the hub; see `merge/asking.py`."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
-        """Keeps the cell for at least `lives_us`.
+        """Makes the cell expire no earlier than `lives_us` from now.
 
-        Extends the time by a quarter more, so that the new time is seldom to be written down.
+        If that changes the time, adds a quarter of `lives_us`, so that a changed time has to be stored seldom.
         """
         if self.expires_us < hub_us + lives_us:
             self.expires_us = hub_us + lives_us + lives_us // 4
 
     def forgettable(self, rule: LimitRule, hub_us: int) -> bool:
-        """Returns whether nothing would be lost with the cell: nothing in it is held, used or needed.
+        """Returns whether nothing would be lost by dropping the cell: nothing in it is held, used or needed.
 
         The caller checks separately whether another node has an entry in it, because all entries must be read for that.
 
@@ -447,14 +449,14 @@ class LedgerCell:
         return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
 
     def go_to(self, rule: LimitRule, epoch: int) -> None:
-        """Moves the cell into the hub's window. A report from the window before does not move the cell back."""
+        """Moves the cell into the window `epoch`, unless that is the one before the cell's, as a late report has."""
         if epoch > self.epoch or epoch < self.epoch - 1:
             self.roll(rule, epoch)
 
     def roll(self, rule: LimitRule, epoch: int) -> None:
-        """Opens another window.
+        """Opens the window `epoch` in place of the cell's present one.
 
-        The allowances of a fixed window start from the nodes' bases; of a sliding window, `current` becomes `previous`.
+        The allowances of a fixed window start from the nodes' bases; in a sliding window, `current` becomes `previous`.
         """
         if rule.first_hit:
             ended_us = -self.epoch if self.epoch < 0 else self.epoch + rule.window_us
@@ -479,12 +481,12 @@ class LedgerCell:
         return rule.first_hit and self.epoch < 0
 
     def has_fading(self, rule: LimitRule) -> bool:
-        """Whether departed nodes have use that only a scan removes. A bucket drains with each merge instead."""
+        """Whether departed nodes have use that only a scan removes; never for a bucket, which each merge drains."""
         return DEPARTED in self.entries and not rule.bucket
 
     @property
     def allowances_of_nodes(self) -> int:
-        """Returns the sum of the allowances that nodes hold, and by which nodes drain a bucket.
+        """Returns the sum of the allowances that nodes hold; in this proportion nodes drain a bucket.
 
         The amount that the hub keeps in its own bucket, and amounts granted to single requests that asked, do not
         count.
@@ -493,7 +495,7 @@ class LedgerCell:
         return self.allowances - (0 if pool is None else pool.allowance) - max(0, self.vouchers)
 
     def drain_pool(self, rule: LimitRule, hub_us: int) -> None:
-        """Drains the hub's own bucket, by the part of the capacity that was no node's allowance since the last merge.
+        """Drains the hub's own bucket by the rate that no node's allowance has drained since the last merge.
 
         Must be called before anything in the cell changes. The rule is that of the present report, which may declare a
         smaller capacity.
@@ -510,7 +512,7 @@ class LedgerCell:
         self._fill_pool(pool, pool.previous - floor(drained), hub_us)
 
     def drain_by_spare(self, entry: Entry, rule: LimitRule, hub_us: int, since_us: int) -> None:
-        """Drains the entry of a departed node by the unused part of the rate since the node could no longer charge."""
+        """Drains a departed node's bucket from `since_us` on, by the rate that the hub's own bucket did not need."""
         if not rule.bucket:
             return
         drained = rule.drained_by_hub_milli(rule.refilled_us(since_us, hub_us), self.spare_share)
@@ -521,12 +523,12 @@ class LedgerCell:
 
     @property
     def pooled_milli(self) -> int:
-        """Returns how full the hub's own bucket is, in thousandths."""
+        """Returns the level of the hub's own bucket, in thousandths of a unit."""
         pool = self.entries.get(DEPARTED)
         return 0 if pool is None else pool.previous
 
     def pour(self, rule: LimitRule, milli: int, hub_us: int, fill: Fill, *, least: int = 0) -> None:
-        """Adds an amount in thousandths to the hub's own bucket; a negative one is taken out, down to zero.
+        """Adds `milli` thousandths to the hub's own bucket; takes them out if `milli` is negative, down to zero.
 
         Afterwards the bucket is at least as full as `least`, and no fuller than `fill` allows.
         """
@@ -538,12 +540,12 @@ class LedgerCell:
         self._fill_pool(pool, min(max(pool.previous + milli, least), fill.beside(pool.previous)), hub_us)
 
     def _take_pool(self, pool: Entry, rule: LimitRule) -> None:
-        """Takes the hub's own bucket out of the sums, so that it can be changed."""
+        """Subtracts `pool`, the hub's own bucket, from the sums, so that it can be changed."""
         pool.catch_up(rule, self)
         self.count(pool, -1)
 
     def _fill_pool(self, pool: Entry, milli: int, hub_us: int) -> None:
-        """Sets the level of the hub's own bucket and adds it to the sums again; removes the bucket if it is empty."""
+        """Sets the level of `pool`, the hub's own bucket, and adds it to the sums again; removes an empty bucket."""
         pool.previous = max(0, milli)
         pool.allowance = ceil(pool.previous / 1000)
         pool.seen_us = hub_us
@@ -555,9 +557,9 @@ class LedgerCell:
             self.carry_milli = 0.0
 
     def withhold(self, amount: int, hub_us: int) -> None:
-        """Counts `amount`, the part of its capacity that a new key begins without, as used by departed nodes.
+        """Counts `amount`, the part of the capacity that a new key begins without, as used by departed nodes.
 
-        So that part of a bucket drains as their use does.
+        So that part of a bucket drains as the use of departed nodes does.
         """
         entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, allowance=amount)
         self.entries[DEPARTED] = entry
@@ -565,7 +567,7 @@ class LedgerCell:
         self.count(entry)
 
     def forget(self, rule: LimitRule, reset_us: int) -> None:
-        """Sets the counts to zero, for a reset; the allowances stay as they are."""
+        """Sets the counts to zero, because of a reset at `reset_us`; the allowances stay as they are."""
         self.reset_us = reset_us
         self.previous = self.debts = self.uncovered = 0
         self.fill_milli = 0.0
@@ -574,7 +576,7 @@ class LedgerCell:
             self.current = 0
 
     def used(self, rule: LimitRule, hub_us: int) -> float:
-        """Returns the use that all entries together still count for."""
+        """Returns the use of all entries together that still counts, at `hub_us`."""
         if rule.fixed:
             return self.current
         if rule.bucket:
@@ -584,13 +586,13 @@ class LedgerCell:
         return self.current + _faded(self.previous, rule, self, hub_us)
 
     def clear(self) -> None:
-        """Sets every sum to zero, so that the entries can be counted anew."""
+        """Sets all sums to zero, so that the caller can add all entries anew with `count`."""
         self.silent = self.allowances = self.bases = self.overdrafts = self.debts = self.vouchers = 0
         self.uncovered = 0
         self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
 
     def count(self, entry: Entry, sign: int = 1) -> None:
-        """Adds an entry to the sums; with `sign` -1, subtracts it."""
+        """Adds an entry to the sums; subtracts it if `sign` is -1."""
         self.allowances += sign * entry.allowance
         self.bases += sign * entry.base
         self.overdrafts += sign * entry.overdraft
@@ -605,10 +607,10 @@ class LedgerCell:
         self.vouchers += sign * entry.vouchers
 
     def answer(self, rule: LimitRule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
-        """Returns the answer to the node whose entry this is.
+        """Returns the answer to `node`, whose entry is `entry`; `lent` is the amount lent to the cell now.
 
-        Nodes may bring more allowances with them than there is capacity, or hold a loan that is over. Those stay in the
-        ledger until the nodes have given them back, but the answer to a node grants no more than there is room for.
+        Nodes may have brought more allowances than there is capacity, or may hold a loan that is over. These stay in
+        the ledger until the nodes have given them back, but the answer to a node grants no more than there is room for.
         """
         capacity, overdraft = self.capacity + lent, entry.overdraft
         if rule.overshoot_milli >= 0:
@@ -635,33 +637,33 @@ class LedgerCell:
 
 @dataclass(slots=True)
 class Floating:
-    """The sums of the entries whose allowances float, which fall as use fades; see `Entry.floats`."""
+    """The sums of the entries whose allowances float, and so fall as their use fades; see `Entry.floats`."""
 
     held: int = 0
-    """The allowances and debts of these entries, as they stand in the cell's sums."""
+    """The sum of the allowances and debts of these entries, which the cell's sums contain."""
     current: int = 0
-    """The charges of these entries in this window, and their vouchers."""
+    """The sum of these entries' charges in the present window, and of their vouchers."""
     previous: int = 0
     vouchers: int = 0
 
     def add(self, entry: Entry) -> None:
-        """Adds an entry that is in the cell's window."""
+        """Adds an entry, which must be in the cell's window, to these sums."""
         self.held += entry.allowance + entry.debt
         self.current += entry.current + entry.vouchers
         self.previous += entry.previous
         self.vouchers += entry.vouchers
 
     def rights(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
-        """Returns the most that these nodes may have in use: their charges that have not faded, and their vouchers."""
+        """Returns the most that the nodes of these entries may have in use: charges that still count, and vouchers."""
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
 
 def _within(amount: int, total: int, room: int) -> int:
-    """Returns how much of `amount`, which is part of `total`, may stay so that `total` fits into `room`."""
+    """Returns the part of `amount` that may stay if `total`, which contains it, must fall to `room`."""
     return max(0, amount - max(0, total - room))
 
 
 def _faded(amount: int, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
-    """Returns the part of the last window's count that still counts at `hub_us`."""
+    """Returns the part of `amount`, the count of the last window, that still counts at `hub_us` in a sliding window."""
     passed_us = min(max(hub_us - cell.epoch * rule.window_us, 0), rule.window_us)
     return float(amount) * (rule.window_us - passed_us) / rule.window_us

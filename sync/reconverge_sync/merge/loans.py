@@ -23,17 +23,17 @@ from reconverge.hub.report import Lent, Loan, Status, Wish
 from reconverge_sync.merge.ledger import LedgerCell, LimitRule
 
 WISHES_MAX: Final = 1000
-"""The most cells of a shard that can have loans at a time; further cells get none."""
+"""The most cells of a shard that can have loans at one time; further cells get no loan."""
 LENDERS_MAX: Final = 8
-"""The most lenders of one cell. Beyond that, a call of a new lender changes nothing."""
+"""The most lenders of one cell; a call of a further lender changes nothing."""
 PACES: Final = 4
-"""A node may report a cell this many intervals later than its lease and its meter require."""
+"""The most intervals by which a node may report a cell later than its lease and its use of the limit require."""
 
 Identity = tuple[str, str, int, str]
 
 
 class Credit(NamedTuple):
-    """One lender's loan to a cell, and the number of the call that last confirmed it."""
+    """A loan of one lender to a cell, and the number of the lender's call that last confirmed it."""
 
     amount: int
     until_us: int
@@ -46,17 +46,17 @@ class Lending:
 
     wishes: dict[Identity, Wish] = field(default_factory=dict)
     credits: dict[Identity, dict[str, Credit]] = field(default_factory=dict)
-    """For each cell on the list, its credits by lender."""
+    """For each cell on the list, its loans by the name of the lender."""
     names: dict[str, Identity] = field(default_factory=dict)
-    """The identities of all cells that could get a loan, by name."""
+    """For each name of a cell that could get a loan, the identity of the cell."""
 
     def lent(self, identity: Identity, hub_us: int) -> int:
-        """Returns the amount that is lent to a cell now."""
+        """Returns the sum of all loans to a cell that last beyond `hub_us`."""
         known = self.credits.get(identity)
         return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 
     def look(self, identity: Identity, cell: LedgerCell, rule: LimitRule, pace_us: int, hub_us: int) -> None:
-        """Puts a cell on the list if it needs more than its region has, or has a loan; otherwise removes it."""
+        """Puts a cell on the list, or renews it, if it lacks capacity or has a loan; else removes it from the list."""
         # Each region has its own windows that begin with a hit; and a loan of slots would end while they are in use.
         if rule.apart == 0 or rule.first_hit or rule.slots:
             return
@@ -98,7 +98,7 @@ class Lending:
         loans: Sequence[Loan],
         hub_us: int,
     ) -> Lent:
-        """Stores the loans of a call, or none if the call is outdated; returns the result."""
+        """Stores the loans of a call, or none if a newer call of the lender came before; returns the result."""
         stale = False
         for loan in loans:
             credit = self.credits.get(self.names.get(loan.cell, _NONE), {}).get(lender)
@@ -123,21 +123,21 @@ class Lending:
         return Lent(hub_us, generation, Status.STALE if stale else Status.MERGED, tuple(held))
 
     def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:
-        """Returns the wishes on the list; removes wishes that have not been renewed for long."""
+        """Removes wishes from the list that no report has renewed for long, and returns the others."""
         for identity, wish in list(self.wishes.items()):
             if hub_us - wish.heard_us > wish.fades_us + 2 * lease_us:
                 del self.wishes[identity]
         return tuple(self.wishes.values())
 
     def forget(self, identity: Identity) -> None:
-        """Removes a cell that is gone."""
+        """Removes a cell, which the hub no longer keeps, from the list, with its loans."""
         self.wishes.pop(identity, None)
         self.credits.pop(identity, None)
         self.names.pop(_name(identity), None)
 
 
 def carrying_milli(rule: LimitRule, demand_milli: int) -> float:
-    """Returns the part of the capacity that a lasting demand takes up, in thousandths."""
+    """Returns the part of the capacity that is in use under a steady demand per second, in thousandths of a unit."""
     return float(demand_milli) * rule.window_us / 1_000_000 * rule.capacity / rule.quota
 
 

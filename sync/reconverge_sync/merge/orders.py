@@ -55,7 +55,7 @@ def data_of(shard: LedgerShard, hub_us: int) -> HubData:
 
 
 def refusal(data: HubData, generation: str) -> str:
-    """Returns the reason why a loss of data cannot be adopted; an empty string if it can."""
+    """Returns why the loss of data cannot be adopted, in a sentence; an empty string if it can be adopted."""
     if not data.generation:
         return "no node has reported to the hub yet, so there is nothing to adopt"
     if data.generation != generation:
@@ -69,7 +69,7 @@ def refusal(data: HubData, generation: str) -> str:
 
 
 def adopt(shard: LedgerShard, generation: str, hub_us: int) -> Adoption:
-    """Ends a shard's wait if its data have that generation; returns the outcome."""
+    """Ends the wait of a shard after a loss of data, if its data have the given `generation`; returns the outcome."""
     problem = refusal(data_of(shard, hub_us), generation)
     if problem:
         return Adoption(problem, 0)
@@ -85,7 +85,7 @@ class Orders:
     """The orders to erase identities that a hub stores."""
 
     _at_us: dict[str, int] = field(default_factory=dict[str, int])
-    """The moment of each order by its mark, the oldest first."""
+    """The moment of each order by the mark of its identity, the oldest order first."""
     _latest_us: int = 0
 
     def give(self, marks: Sequence[str], hub_us: int) -> int:
@@ -105,7 +105,7 @@ class Orders:
 
 
 def drop_keys(shard: LedgerShard, identities: Iterable[Identity], hub_us: int) -> tuple[int, int]:
-    """Drops those of these cells that no live node has; returns how many were dropped, and how many stay."""
+    """Drops the cells among `identities` that no live node has; returns how many were dropped, and how many stay."""
     dropped = kept = 0
     for identity in identities:
         cell = shard.cells.get(identity)
@@ -121,7 +121,7 @@ def drop_keys(shard: LedgerShard, identities: Iterable[Identity], hub_us: int) -
 
 
 def erase_keys(shard: LedgerShard, names: Sequence[str], hub_us: int) -> Erased:
-    """Drops all cells whose keys contain any of these names and that no live node has, in one step.
+    """Drops all cells whose keys contain any of `names`, unless a live node has them, in one step.
 
     Returns how many were dropped, and how many stay.
     """
@@ -131,7 +131,7 @@ def erase_keys(shard: LedgerShard, names: Sequence[str], hub_us: int) -> Erased:
 
 
 def _is_held(shard: LedgerShard, cell: LedgerCell, hub_us: int) -> bool:
-    """Whether a node with a running lease has an entry in the cell."""
+    """Whether any node with a running lease has an entry in the cell."""
     for name, entry in cell.entries.items():
         record = shard.nodes.get(name)
         if name == DEPARTED or record is None or record.gone:

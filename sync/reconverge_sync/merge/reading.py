@@ -25,24 +25,24 @@ from reconverge_sync.merge.rule import LedgerShard, learning_us
 from reconverge_sync.merge.windows import place_epoch
 
 READER: Final = "?"
-"""The reader's name in place of a node's; names of nodes are longer."""
+"""The name that stands for the reader in place of a node's name; names of nodes are longer."""
 
 
 def identity_of(limit: LimitReport, key: str) -> Identity:
-    """Returns the identity under which a shard keeps the cell of a key."""
+    """Returns the identity (limit, algorithm, window and key) under which a shard keeps the cell of a key."""
     name, counted, window_us, variant = cells_of(limit)
     return name, counted + variant, window_us, key
 
 
 def check_questions(questions: Sequence[KeyQuestion]) -> None:
-    """Raises HubUnavailable for more questions than are answered in one call."""
+    """Raises HubUnavailable if one call has more `questions` than a hub answers at once."""
     if len(questions) > READ_MAX:
         problem = f"{len(questions)} keys are too many to read at a time; ask for at most {READ_MAX}"
         raise HubUnavailable("protocol", problem, applied=False)
 
 
 def read_keys(shard: LedgerShard, questions: Sequence[KeyQuestion], hub_us: int) -> KeyReadings:
-    """Returns the readings of keys of a shard, in the order of the questions."""
+    """Returns a shard's readings of the keys in `questions`, in the same order, as of `hub_us`."""
     check_questions(questions)
     readings = tuple(_read_key(shard, limit, key, hub_us) for limit, key in questions)
     return KeyReadings(hub_us, shard.generation, readings)
@@ -71,13 +71,13 @@ def _read_key(shard: LedgerShard, limit: LimitReport, key: str, hub_us: int) -> 
 
 
 def _nothing_said(limit: LimitReport, key: str) -> CellReport:
-    """Returns the report that a node would send about a key that it does not know."""
+    """Returns the report of a node that has never counted this key, for the merge rule to work on."""
     nothing = CellReport(0, key, *(0 for _ in CellReport._fields[2:]))
     return nothing._replace(epoch=-1 if LimitRule.of(limit).first_hit else 0)
 
 
 def _batch_of_reader(shard: LedgerShard, limit: LimitReport, hub_us: int) -> Batch:
-    """Returns a batch for `scan`, with the longest interval and lease of all live nodes."""
+    """Returns a batch without cells for `scan`, with the longest interval and the longest lease of all live nodes."""
     live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
     return Batch(
         node=READER,
@@ -94,7 +94,7 @@ def _batch_of_reader(shard: LedgerShard, limit: LimitReport, hub_us: int) -> Bat
 
 
 def _reading(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, lent: int) -> KeyReading:
-    """Returns the reading of a cell that has been brought to this moment."""
+    """Returns the reading of a cell, whose entries the caller has brought up to the moment `hub_us`."""
     capacity = cell.capacity + lent
     nodes = {name: entry for name, entry in cell.entries.items() if name != DEPARTED}
     used = _used(cell, rule, hub_us)
@@ -110,9 +110,9 @@ def _reading(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 
 
 def _used(cell: LedgerCell, rule: LimitRule, hub_us: int) -> float:
-    """Returns the use; for a bucket, the level that all charges together have now.
+    """Returns the use that counts in a cell; for a bucket, the level that all nodes' charges together have now.
 
-    The levels in nodes' reports cannot be added up for that, as they are of different moments.
+    The levels in nodes' reports cannot be added up, because they are of different moments.
     """
     if not rule.bucket:
         return cell.used(rule, hub_us)
@@ -130,7 +130,7 @@ def _unused(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> int
 
 
 def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, room: int, used: float) -> int:
-    """Returns when the use has fallen to `room`, if nothing more is charged; see `KeyReading.free_us`."""
+    """Returns the moment at which the use has fallen to `room` if nothing more is charged; see `KeyReading.free_us`."""
     if rule.slots:
         return hub_us  # slots: free at any moment at which one is given back
     if rule.fixed:
@@ -146,7 +146,7 @@ def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 
 
 def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
-    """Returns the latest moment at which enough charges with dates have expired for the use to fit into `room`."""
+    """Returns the latest moment at which so many charges with dates have expired that the use fits into `room`."""
     ends = [(entry.current_until_us, entry.current) for entry in cell.entries.values()]
     ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values()]
     left = sum(amount for _, amount in ends)
@@ -158,9 +158,9 @@ def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
 
 
 def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
-    """Returns when a sliding window's use has faded enough to fit into `room`.
+    """Returns the moment at which the use of a sliding window has faded so far that it fits into `room`.
 
-    That is in this window, or in the next, in which the use of this window (`current`) fades.
+    It lies in the present window, or in the next window, in which the present window's use (`current`) fades.
     """
     opens_us = cell.epoch * rule.window_us
     if cell.current <= room and cell.previous > 0:
@@ -170,7 +170,7 @@ def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
 
 
 def _learns_until_us(shard: LedgerShard, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> int:
-    """Returns until when nothing of the cell is granted, after a loss of data; 0 if that is over."""
+    """Returns until when a hub that has lost data grants nothing on the cell, by its clock; 0 if it grants now."""
     until_us = cell.learn_until_us
     if shard.lost or (shard.born_us > 0 and rule.strict):
         until_us = max(until_us, shard.born_us + learning_us(batch, rule, lost=shard.lost) + shard.grace_us)

@@ -84,63 +84,65 @@ from reconverge_sync.merge.loans import Identity, Lending
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
-"""A node that misses this many of its own exchanges may be using all of its allowances: they count as used."""
+"""After this many of its own intervals without a report, a node may be using all of its allowances, so the hub counts
+them as used."""
 SPEAK_UP_US = 1_000_000
-"""The longest back-off and the longest silence of nodes: once the hub is back, every node that can report does so
-within an interval and this time."""
+"""The longest pause of nodes between attempts, and between exchanges without reports, in microseconds. Once a hub is
+back, all nodes that can have reported within an interval and this time."""
 ADOPTED_US = 1
-"""The beginning of data after whose loss an operator adopted it: so long ago that no wait is left; see
+"""The value of `born_us` after an operator has adopted a loss: so long ago that the hub waits for no report; see
 `merge/orders.py`."""
 CALM_INTERVALS = 8
-"""After this many intervals the hub counts all entries of a cell anew, unless the cell needs that more often."""
+"""After this many intervals the hub counts all entries of a cell anew, even if nothing else requires it."""
 SCANNED_MAX = 3000
-"""The most entries of other nodes that one batch reads; its remaining cells keep the sums they have. A hub runs one
-batch at a time, and all nodes wait for it."""
+"""The most entries of other nodes that the hub reads for one batch; cells beyond that keep their present sums. All
+other nodes wait while the hub merges one batch."""
 TURN = 61
-"""Each batch of a node begins this many cells further on than its batch before, because the first cells are scanned
-first; a prime number, so that all cells come first in turn."""
+"""With each batch of a node, scans begin this many cells further on in the batch, because the first cells are scanned
+first. It is a prime number, so that every cell comes first at some batch."""
 TOMBSTONE_US = 3_600_000_000
-"""How long a departed node's name is remembered, so that its late messages change nothing."""
+"""How long the hub remembers the name of a departed node, in microseconds, so that its late messages change nothing."""
 ACCOUNT_KEPT_US = 24 * 3_600_000_000
-"""How long an account can be silent before its numbers are folded into the common sum."""
+"""How long an account may be silent, in microseconds, before its numbers are added to the common sum."""
 SWEEP_US = 60_000_000
-"""How often names, accounts and cells that have expired are looked for."""
+"""The microseconds between two searches for expired names, accounts and cells."""
 SWEPT_AT_ONCE = 1000
-"""How many cells one step of a sweep looks at."""
+"""The most cells that one step of a sweep, the search for expired cells, looks at."""
 CELLS_MAX = 1 << 20
-"""The most cells that a shard keeps by default, in a gigabyte or so. A full shard serves the cells that it has, and
-answers further keys with NOT_TAKEN."""
+"""The most cells that a shard keeps by default, in about a gigabyte. A full shard goes on with the cells that it has,
+and answers NOT_TAKEN about further keys."""
 SWEEP_WHEN_FULL_US = 5_000_000
-"""How often a full shard looks for cells that have expired."""
+"""The microseconds between two searches of a full shard for expired cells."""
 
 
 @dataclass(slots=True)
 class Scans:
-    """The number of entries that may still be read for one batch."""
+    """Counts down the entries that the merge rule may still read for one batch."""
 
     left: int
 
 
 @dataclass(slots=True)
 class LedgerShard:
-    """All data that a hub keeps of one shard: the nodes, their charges, and the cells."""
+    """All data that a hub keeps for one shard: the records of nodes, the accounts, and the cells."""
 
     generation: str = ""
     born_us: int = 0
-    """When these data began; 0 when it is certain that no node can hold allowances from before."""
+    """When these data began, by the hub's clock; 0 if it is certain that no node holds allowances from before them."""
     lost: bool = False
-    """Whether a node has reported allowances from before these data began."""
+    """Whether a node has reported allowances from before these data began, so that earlier data were lost."""
     adopted: int = 0
-    """How often an operator has ordered to go on without the lost data."""
+    """How often an operator has adopted a loss, which ends the wait for reports."""
     grace_us: int = 0
-    """By how much longer than usual it may take until all nodes that can have reported, once these data have begun."""
+    """How much longer than usual, in microseconds, all nodes that can report may take for their first report to these
+    data."""
     swept_us: int = 0
     calm_us: int = 0
-    """Until when all nodes count as having reported, unless one leaves."""
+    """Until this moment of the hub's clock all nodes count as having reported, unless a node leaves."""
     stirred_us: int = 0
-    """When the hub last gave up on a node, as it noticed at its last look at all nodes."""
+    """When the hub last counted a node as gone, by its clock, as of its last look at all nodes."""
     live: int = 0
-    """How many live nodes there were at the hub's last look at all nodes; 0 before the first look."""
+    """How many nodes were live at the hub's last look at all nodes; 0 before the first look."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
     cells: dict[tuple[str, str, int, str], LedgerCell] = field(default_factory=dict)
@@ -149,18 +151,18 @@ class LedgerShard:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for further keys."""
+        """Whether the shard has no room for further keys."""
         return len(self.cells) >= self.cells_max
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
-        """Merges a batch and returns the answer. `candidate` names the generation if the data begin with this batch."""
+        """Merges a batch and returns the answer; `candidate` becomes the generation if data begin with this batch."""
         return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
 
     def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
-        """Merges a batch like `merge`, one cell for each step, so that a caller can do other work in between.
+        """Merges a batch like `merge`, but one cell for each step, so that the caller can do other work in between.
 
-        Yields None, and at last the answer. Raises HubUnavailable, before anything has changed, for a batch that no
-        agent would send.
+        Yields None after each cell, and finally the answer. For a batch that no agent would send, raises HubUnavailable
+        before anything has changed.
         """
         bounds.check(batch)
         if not self.generation:
@@ -201,9 +203,9 @@ class LedgerShard:
         yield Answer(hub_us, self.generation, Status.MERGED, in_order)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
-        """Finds out until when all nodes count as having reported, and when the hub last gave up on a node.
+        """Updates `calm_us`, `stirred_us` and `live` by the records of all nodes.
 
-        Until the former moment, no cell needs a scan because of silent nodes.
+        Until `calm_us`, no cell needs a scan because of silent nodes.
         """
         if batch.leaving:
             self.stirred_us = hub_us
@@ -221,7 +223,7 @@ class LedgerShard:
         self.live = len(silent_us)
 
     def totals(self) -> dict[str, Totals]:
-        """Returns the charges and refunds of all nodes, by limit."""
+        """Returns the charges and refunds of all nodes since the shard's data began, by limit."""
         all_accounts = Account(0)
         for account in self.accounts.values():
             all_accounts.add(account)
@@ -235,7 +237,7 @@ class LedgerShard:
         return self.lending.lend(self.cells, self.generation, lender, sequence, loans, hub_us)
 
     def _sweep(self, hub_us: int) -> Iterator[None]:
-        """Removes nodes and accounts that have been silent for long, and cells past their time to live."""
+        """Removes nodes and accounts that have been silent for long, and expired cells; yields between its steps."""
         self.swept_us = hub_us
         for name, record in list(self.nodes.items()):
             if hub_us - record.seen_us > record.lease_us + TOMBSTONE_US:
@@ -348,7 +350,7 @@ class LedgerShard:
         return answer._replace(allowance=0, base=0, overdraft=0, nodes=FORGOTTEN)
 
     def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
-        """Returns a new cell, in place of an expired one if there is any."""
+        """Makes and returns a new cell, which replaces an expired cell of that identity."""
         self.lending.forget(identity)
         cell = self.cells[identity] = LedgerCell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
         if rule.withheld > 0:
@@ -358,7 +360,7 @@ class LedgerShard:
     def _forget_if_empty(
         self, identity: Identity, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, scans: Scans
     ) -> None:
-        """Drops a cell at once if nothing would be lost with it, and a scan is still possible for the batch."""
+        """Drops a cell at once if nothing would be lost with it, and if the batch may still read all its entries."""
         cell = self.cells[identity]
         if batch.node in cell.entries or scans.left <= 0 or not cell.forgettable(rule, hub_us):
             return
@@ -372,9 +374,10 @@ class LedgerShard:
     def _welcome(
         self, cell: LedgerCell, entry: Entry, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill
     ) -> None:
-        """Begins a node's entry in a cell with the allowances that the node reports.
+        """Fills a node's new entry in a cell with the allowances that the node reports.
 
-        The hub has no entry of the node: the node holds nothing, or was granted it before the hub lost its data.
+        The hub had no entry of the node: either the node holds nothing, or the hub has lost its data since it granted
+        the allowances.
         """
         entry.allowance, entry.base, entry.overdraft = report.allowance, report.base, report.overdraft
         if rule.fixed and report.epoch < cell.epoch:
@@ -391,7 +394,7 @@ class LedgerShard:
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
     def _learning(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
-        """Whether nodes may hold allowances that they have not reported yet, so that nothing may be granted."""
+        """Whether nodes may hold allowances that they have not reported yet, so that nothing may be granted now."""
         if hub_us < cell.learn_until_us:
             return True
         if not self.lost and (self.born_us == 0 or not rule.strict):
@@ -399,7 +402,7 @@ class LedgerShard:
         return hub_us < self.born_us + learning_us(batch, rule, lost=self.lost) + self.grace_us
 
     def _due(self, cell: LedgerCell, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
-        """Whether all entries must be counted anew. That is needless while the sums cannot have become wrong."""
+        """Whether all entries of the cell must be counted anew, because its sums may have become wrong."""
         passed_us = hub_us - cell.scanned_us
         if cell.scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * rule.pace_us(batch):
             return True
@@ -411,7 +414,7 @@ class LedgerShard:
         return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
 
     def scan(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> Floating:
-        """Counts all entries of a cell anew: departed nodes leave, silent ones count as using all that they hold.
+        """Counts all entries of a cell anew; takes out departed nodes, and counts as used all that silent nodes hold.
 
         The sums leave out the node that has sent the batch, as it gets its allowances afterwards. Returns the sums of
         the entries whose allowances float (`Entry.floats`).
@@ -470,7 +473,7 @@ class LedgerShard:
 
 
 def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_us: int) -> None:
-    """Ends the entry of a departed node, which may have used its allowances until then; without allowances, nothing."""
+    """Ends the entry of a departed node. If it held allowances, it may have used them until `until_us`."""
     held = entry.allowance > 0 or entry.overdraft > 0
     idle_us = until_us if held else entry.seen_us
     entry.depart(rule, cell, hub_us, idle_us)
@@ -478,13 +481,13 @@ def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_
 
 
 def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:
-    """Returns the answer about a key for which there is no room."""
+    """Returns the answer about a key for which the shard has no room."""
     nothing = CellAnswer(*(0 for _ in CellAnswer._fields))
     return nothing._replace(epoch=epoch, capacity=rule.own, nodes=NOT_TAKEN)
 
 
 def _take_over(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> None:
-    """Counts a node's use of a key that the node forgets as use of departed nodes. The node holds nothing."""
+    """Counts the use of a node that forgets the key, and that holds nothing, as use of departed nodes."""
     entry.depart(rule, cell, hub_us, hub_us)
     departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
     departed.fold(entry, rule)
@@ -499,7 +502,7 @@ def _take_over(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> 
 
 
 def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: int) -> None:
-    """Combines the use of nodes that have just departed with that of earlier ones into one entry, and counts it.
+    """Adds the use of nodes that have just departed to the entry of all departed nodes, and that entry to the sums.
 
     The caller has brought the earlier entry to the present, and taken it out of the sums.
     """
@@ -513,7 +516,7 @@ def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: i
 
 
 def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:
-    """Returns for how long nothing new is granted after data were lost, or may have been.
+    """Returns for how many microseconds after a loss of data, certain (`lost`) or possible, nothing new is granted.
 
     A node that is cut off may use its allowances until its lease ends, and its use counts for a while after that. Slots
     do not count after the lease.
@@ -526,5 +529,5 @@ def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:
 
 
 def _shortfall(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> int:
-    """Returns how much a node lacks beside its unused allowance to admit the request that it asked for."""
+    """Returns how much the node's allowance lacks to admit the request that the node asks for; 0 if it suffices."""
     return max(0, ceil(entry.ask - (entry.allowance - entry.used(rule, cell, hub_us))))

@@ -58,53 +58,56 @@ from reconverge.hub.usage import (
 
 T = TypeVar("T")
 GONE: Final = WHOLE_MAX
-"""Stands in place of the sequence of an account that has left."""
+"""The value in place of an account's sequence number after the account has left."""
 ACCOUNTS_MAX: Final = 1 << 16
-"""The most accounts of a hub with a bound on rows; beyond it, the oldest account that has left is forgotten."""
+"""The most accounts at a hub whose rows have a bound; for a further account, the oldest one that has left is
+forgotten."""
 FORGET_US: Final = 3600 * 1_000_000
-"""For how long a period has to be too old before it is forgotten: by then a clock that was put ahead is right again."""
+"""For how many microseconds a period must have been expired before it is forgotten; within this time a clock that was
+wrongly put ahead is corrected."""
 FORGET_EACH_US: Final = 60 * 1_000_000
-"""How often expired periods are searched for; a search goes through a thousand of them."""
+"""The microseconds between two searches for expired periods; one search goes through a thousand periods."""
 
 
 @dataclass(slots=True)
 class Page:
-    """A part of the rows of one period."""
+    """One of the pages of a period: the totals of its rows, and their events."""
 
     totals: dict[UsageKey, Counts] = field(default_factory=dict[UsageKey, Counts])
     rows: int = 0
-    """The rows of the page, without those of OTHERS."""
+    """The number of rows of the page, without rows of OTHERS."""
     issued: dict[UsageKey, tuple[int, Counts]] = field(default_factory=dict[UsageKey, tuple[int, Counts]])
-    """For each row, how many events were issued, and their sum."""
+    """For each row, the number of events that were issued, and the sum of their counts."""
     pending: dict[tuple[UsageKey, int], Counts] = field(default_factory=dict[tuple[UsageKey, int], Counts])
 
 
 @dataclass(slots=True)
 class UsageState:
-    """All data of the usage of one shard."""
+    """The usage that one shard keeps: the reports of accounts, the totals, and the progress of the export."""
 
     sequences: dict[str, int] = field(default_factory=dict[str, int])
-    """The sequence of the last batch, by account."""
+    """For each account, the sequence number of its last batch."""
     own: dict[str, dict[Period, dict[UsageKey, Counts]]] = field(
         default_factory=dict[str, dict[Period, dict[UsageKey, Counts]]]
     )
-    """The counts that each account reported last."""
+    """For each account, the counts that it has reported last."""
     pages: dict[Period, list[Page]] = field(default_factory=dict[Period, list[Page]])
     first: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[str, int] = field(default_factory=dict[str, int])
     done: dict[str, int] = field(default_factory=dict[str, int])
-    """By kind of period, a mark of the export; see `ExportMarks`, also for `first`, `closed` and `late`."""
+    """For each kind of period, the last one up to which all events were delivered; `first`, `closed` and `late` are as
+    in `ExportMarks`."""
     late: dict[Period, int] = field(default_factory=dict[Period, int])
     loads: dict[str, NodeLoad] = field(default_factory=dict[str, NodeLoad])
     leader: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    """By kind of period, the exporter that leads, and until when by the hub's clock."""
+    """For each kind of period, the exporter that leads, and until when by the hub's clock."""
 
     def pages_of(self, period: Period) -> list[Page]:
-        """Returns all pages of a period, and makes them if there are none."""
+        """Returns all pages of a period; makes empty pages if there are none."""
         return self.pages.setdefault(period, [Page() for _ in range(PAGES)])
 
     def counted(self) -> int:
-        """Returns how many rows there are: those of accounts, and the totals."""
+        """Returns how many rows are stored: the rows of all accounts, and the rows of totals."""
         own = sum(len(rows) for periods in self.own.values() for rows in periods.values())
         return own + sum(len(page.totals) for pages in self.pages.values() for page in pages)
 
@@ -131,11 +134,11 @@ class UsageShard:
         self._kept = Retention(0, 0, 0, 0)
         """The longest retention that any node has requested here so far."""
         self._old: dict[Period, int] = {}
-        """When each period became too old, by the hub's clock, in microseconds."""
+        """For each expired period, when the shard found it expired, in microseconds of the hub's clock."""
         self._looked = -1
 
     def record(self, batch: UsageBatch, *, hub_us: int) -> Recorded:
-        """Records a batch; returns the result. Raises HubUnavailable, with nothing changed, if there is no room."""
+        """Merges a batch of usage; returns the result. Raises HubUnavailable, with nothing changed, if it is full."""
         known = self.state.sequences.get(batch.account, 0)
         merged, folded = batch.answered <= known < batch.sequence, 0
         refused: tuple[int, ...] = ()
@@ -199,9 +202,9 @@ class UsageShard:
             del self.state.late[period]
 
     def erase(self, identity: str) -> int:
-        """Removes an identity: its totals, its events and the rows of accounts. Returns how many such rows there were.
+        """Removes an identity's totals, events and rows of accounts; returns how many rows and events were removed.
 
-        If an account goes on counting a removed row, all of that row's count is added once more: see `retract`.
+        If an account goes on counting under a removed key, its whole count is added to the totals again: see `retract`.
         """
         own = [rows for periods in self.state.own.values() for rows in periods.values()]
         pages = [page for pages in self.state.pages.values() for page in pages]
@@ -242,14 +245,14 @@ class UsageShard:
         return self.state.pages[period][page] if period in self.state.pages else Page()
 
     def _counts(self, batch: UsageBatch, row: UsageRow, hub_us: int) -> bool:
-        """Whether a row is counted, by its date. A row that the account has reported before is always counted."""
+        """Whether the date of a row is acceptable. A row that the account has reported before is always accepted."""
         from_us, until_us = counted_us(row.period, batch.kept)
         return from_us <= hub_us < until_us or row.key in self.state.own.get(batch.account, {}).get(row.period, ())
 
     def _replace(self, account: str, row: UsageRow) -> bool:
-        """Replaces the account's counts of a row; returns whether they went to the common row of OTHERS.
+        """Replaces the account's counts in a row; returns whether they were counted in the row of OTHERS.
 
-        They go there if the page has no room for a further row.
+        They are if the page has no room for a further row.
         """
         period, key, counts = row
         own = self.state.own.setdefault(account, {}).setdefault(period, {})
@@ -274,7 +277,7 @@ class UsageShard:
         return target != key
 
     def _forget(self, kept: Retention, hub_us: int) -> None:
-        """Drops periods that have been past the longest retention of any node for at least FORGET_US."""
+        """Drops periods that expired at least FORGET_US ago, by the longest retention that any node has requested."""
         self._kept = Retention(*map(max, self._kept, kept))
         if hub_us // FORGET_EACH_US == self._looked:
             return
@@ -289,7 +292,7 @@ class UsageShard:
                 self._held -= len(own.pop(period, ()))
 
     def _check_room(self, batch: UsageBatch) -> None:
-        """Raises HubUnavailable if there is no room for the new rows of a batch."""
+        """Raises HubUnavailable if the shard has no room for the new rows or the new account of a batch."""
         if self._held_max is None:
             return
         sequences = self.state.sequences
@@ -314,7 +317,7 @@ class UsageShard:
 
 
 def _without(rows: dict[UsageKey, T], identity: str) -> int:
-    """Removes the rows of an identity; returns how many there were."""
+    """Removes all rows of an identity from `rows`; returns how many there were."""
     found = [key for key in rows if key.identity == identity]
     for key in found:
         del rows[key]
@@ -326,7 +329,7 @@ def _less(counts: Counts, other: Counts) -> Counts:
 
 
 def _raise(marks: dict[str, int], period: Period, hub_us: int) -> bool:
-    """Raises a mark of the export to a period that is over; returns whether the period is over."""
+    """Raises the mark of the period's kind to the period, if that is over; returns whether the period is over."""
     if period_end_s(period) * 1_000_000 > hub_us:
         return False
     marks[period.kind] = max(period.number, marks.get(period.kind, period.number))

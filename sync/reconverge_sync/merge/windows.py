@@ -29,7 +29,10 @@ from reconverge_sync.merge.ledger import LimitRule
 
 
 def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: int | None, hub_us: int) -> int:
-    """Returns the window in which a cell is at the hub, given the node's report."""
+    """Returns the number of the window that a cell is in at the hub, considering the node's report.
+
+    `known` is the cell's window so far; None for a new cell.
+    """
     if rule.slots:
         return 0
     if rule.first_hit:
@@ -41,13 +44,13 @@ def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: 
 
 
 def uniform_epoch(limit: LimitReport, hub_us: int, reported: int) -> int:
-    """Returns the number of a window of fixed length since 1970; follows a node whose clock is slightly ahead."""
+    """Returns the number of the present window since 1970; the next one's if the node has `reported` that."""
     epoch = hub_us // limit.window_us
     return reported if reported == epoch + 1 else epoch
 
 
 def calendar_epoch(limit: LimitReport, hub_us: int, reported: int, known: int | None) -> int:
-    """Returns the number of a calendar window: the node's, or a neighbour of it by the hub's clock.
+    """Returns the number of the present window of a calendar: the `reported` one, or its neighbour by the hub's clock.
 
     A late message never turns a cell back, and a node whose clock is far ahead never turns a cell forward.
     """
@@ -63,7 +66,7 @@ def calendar_epoch(limit: LimitReport, hub_us: int, reported: int, known: int | 
 
 
 def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bool:
-    """Whether a cell has followed a node into a window that is not open yet by the hub's clock."""
+    """Whether the cell's window `epoch`, taken over from a node, is not open yet by the hub's clock."""
     if rule.slots or rule.first_hit:
         return False
     return epoch > (calendar_epoch(limit, hub_us, -1, None) if limit.closes_us > 0 else hub_us // limit.window_us)
@@ -89,7 +92,7 @@ def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, 
 
 
 def same_window(limit: LimitReport, one: int, other: int) -> bool:
-    """Whether two windows that began with first hits overlap, or both are no window at all."""
+    """Whether two windows that began with first hits overlap, or neither of the two is open."""
     if one < 0 or other < 0:
         return one < 0 and other < 0
     return abs(one - other) < limit.window_us

@@ -45,7 +45,7 @@ TEXT_MAX: Final = 200
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
-    """Returns an exception of the client as HubUnavailable, with a text that shows none of `secrets`."""
+    """Returns an exception of the MQTT client as HubUnavailable, in whose text *** replaces `secrets`."""
     text = shown(error, secrets)[:TEXT_MAX]
     if isinstance(error, MqttConnectError):
         code: Any = getattr(error.rc, "value", error.rc)
@@ -68,19 +68,21 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
 
 
 KEEPALIVE_S: Final = 5
-"""The keep-alive of MQTT: the broker announces a member as gone if it is silent for one and a half times as long."""
+"""The keep-alive of MQTT in seconds. The broker announces that a member is gone after one and a half times as long
+without a message."""
 WAITING_BYTES_MAX: Final = 4 << 20
-"""The most bytes that wait for a broker that does not read: far more than members send while they wait for it."""
+"""The most bytes that wait to be sent to a broker that does not read: far more than members send before they give
+up."""
 MESSAGE_BYTES: Final = 200
-"""The bytes of a message beside its payload, about."""
+"""The bytes of a message besides its payload, about."""
 REFUSED_FROM: Final = 128
-"""The lowest code with which a broker refuses a subscription."""
+"""The lowest reason code by which a broker refuses a subscription."""
 CONNECT_S_MAX: Final = 5.0
 EXPIRY_S_MAX: Final = (1 << 32) - 1
-"""The longest expiry in seconds that MQTT 5 can express."""
+"""The longest time after which MQTT 5 can let a message expire, in seconds."""
 
 Hear = Callable[[str, bytes, bool], None]
-"""A function that gets a message: its topic, its payload, and whether the broker had retained it."""
+"""A function that is called with each message: its topic, its payload, and whether the broker had retained it."""
 
 # The client's own log is off: all that it could log is raised or counted here, and it may show passwords.
 _silent = logging.getLogger("reconverge.mqtt")
@@ -88,13 +90,13 @@ _silent.setLevel(logging.CRITICAL + 1)
 
 
 def _refused(topics: Sequence[str]) -> HubUnavailable:
-    """Returns the error for topics that the broker's user may not read."""
+    """Returns the error for a refused subscription to topics, which the broker's user may not read."""
     problem = f"the broker refuses the subscription to {', '.join(topics)[:TEXT_MAX]}; let its user read these topics"
     return HubUnavailable("permission", problem, applied=False)
 
 
 class MqttLink:
-    """A connection to a broker that is opened once.
+    """A connection to a broker, which is opened once and not again after it was lost.
 
     `hear` is called with each message, in the event loop; it must neither wait nor raise. When the connection is lost,
     the broker announces that on `gone_topic`.
@@ -151,14 +153,14 @@ class MqttLink:
                 _paho(self._client).unsubscribe(list(topics))
 
     async def _subscribed(self, client: aiomqtt.Client, topics: Sequence[str]) -> bool:
-        """Subscribes to topics. Returns whether the broker accepts all of them. Raises the client's errors."""
+        """Subscribes to topics; returns whether the broker has accepted all of them. Raises the client's errors."""
         codes = await client.subscribe(
             [(topic, SubscribeOptions(qos=1) if self._address.protocol == "5" else 1) for topic in topics]  # type: ignore[arg-type]  # pairs of either kind are taken
         )
         return all(getattr(code, "value", code) < REFUSED_FROM for code in codes)
 
     def _remember_sockets(self, context: ssl.SSLContext) -> None:
-        """Stores all TLS sockets of the client, because it does not close one whose handshake fails."""
+        """Stores all TLS sockets that the client makes, because it does not close one whose handshake fails."""
         wrap = context.wrap_socket
 
         def wrap_and_remember(*arguments: Any, **options: Any) -> ssl.SSLSocket:
@@ -172,7 +174,7 @@ class MqttLink:
         hear = self._hear
 
         class MessageHandler(asyncio.Queue[aiomqtt.Message]):
-            """A queue for the client that stores nothing: it passes each message to `hear`."""
+            """A queue for the client that stores nothing, but passes each message to `hear` at once."""
 
             def put_nowait(self, item: aiomqtt.Message) -> None:
                 payload = item.payload if isinstance(item.payload, bytes) else b""
@@ -199,7 +201,7 @@ class MqttLink:
         return client
 
     async def lost(self) -> HubUnavailable:
-        """Waits until the connection is lost, and returns the reason."""
+        """Waits until the connection is lost, and returns the reason as an error."""
         assert self._client is not None
         try:
             async for _ in self._client.messages:
@@ -211,9 +213,9 @@ class MqttLink:
     def post(
         self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
     ) -> bool:
-        """Sends a message as soon as the broker takes it. Returns whether there was room for it.
+        """Sends a message as soon as the broker takes it. Returns False if too many bytes wait to be sent.
 
-        A broker of MQTT 5 drops a retained message after `keep_s` seconds.
+        A broker of MQTT 5 drops a retained message after `keep_s` seconds; if that is None, never.
         """
         size = len(payload) + MESSAGE_BYTES
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
@@ -226,7 +228,7 @@ class MqttLink:
         return True
 
     async def deliver(self, topic: str, payload: bytes) -> None:
-        """Sends a message, and waits until the broker has it; forever, if the broker does not take it."""
+        """Sends a message, and waits until the broker has confirmed it, without a time limit."""
         self._waiting_bytes += len(payload) + MESSAGE_BYTES
         await self._publish(topic, payload, qos=1, retain=False)
 
@@ -244,7 +246,7 @@ class MqttLink:
         self._waiting_bytes -= len(payload) + MESSAGE_BYTES
 
     async def close(self) -> None:
-        """Disconnects in good order, within a time limit, and releases everything."""
+        """Disconnects, so that the broker announces nothing, within a time limit; then closes all sockets."""
         client = self._client
         if client is not None:
             with contextlib.suppress(aiomqtt.MqttError, OSError, ValueError, RuntimeError):
@@ -285,5 +287,5 @@ class MqttLink:
 
 
 def _paho(client: aiomqtt.Client) -> Any:
-    """Returns the paho client inside, because aiomqtt has no settings for the parts that are changed here."""
+    """Returns the paho client that aiomqtt uses, because aiomqtt has no settings for parts that are changed here."""
     return client._client  # noqa: SLF001

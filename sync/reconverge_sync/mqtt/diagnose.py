@@ -21,9 +21,9 @@ from reconverge_sync.mqtt.url import BrokerAddress
 REACHED, LOGIN, PERMISSION, SIZE, RETAINED = "reached", "login", "permission", "size", "retained"
 LEADER, EXCHANGE = "leader", "exchange"
 LETTER_BYTES: Final = 1 << 17
-"""The size of the large trial message: more than a whole batch, or a part of a ledger, usually takes."""
+"""The size in bytes of a large trial message: longer than a whole batch or a part of a ledger usually is."""
 ELECTION_TENURES: Final = 6
-"""The tenures to wait for the trial members' election, which takes a little more than two."""
+"""For how many tenures to wait until the trial members have elected a leader, which takes a little more than two."""
 STEP_S: Final = 0.02
 
 _REACH: Final = {
@@ -53,7 +53,7 @@ _REACH: Final = {
         "If it speaks no TLS there, begin the URL with mqtt://; or it is no broker of MQTT.",
     ),
 }
-"""For each kind of failure to connect: the check that fails, the text of the finding, and the remedy."""
+"""For each kind of failure to connect: the name of the failed check, the text of the finding, and the remedy."""
 
 
 class MqttDiagnosis:
@@ -110,7 +110,7 @@ class MqttDiagnosis:
         self._say(LOGIN, "the password is accepted" if known else "no password needed")
 
     async def _may_publish(self, link: MqttLink) -> bool:
-        """Whether the user may publish: a trial message comes back. A broker confirms forbidden messages, too."""
+        """Returns whether the user may publish: a trial message must come back, as brokers confirm forbidden ones."""
         came = await self._comes_back(link, "allowed", b"allowed")
         if came:
             self._say(PERMISSION, f"the user may read and write {self._root}/#")
@@ -124,7 +124,7 @@ class MqttDiagnosis:
             self._say(SIZE, fact, f"Have the broker take it:\n{COMMAND}message_size_limit 1048576")
 
     async def _keeps_for_newcomers(self, link: MqttLink) -> None:
-        """Checks whether the broker hands a topic's newest message to a subscriber that comes later."""
+        """Adds a finding on whether the broker hands a topic's newest message to a client that subscribes later."""
         topic = f"{self._scratch}/kept"
         if not await self._comes_back(link, "kept", b"kept", retain=True):
             return
@@ -146,7 +146,7 @@ class MqttDiagnosis:
             self._findings.append(Finding(RETAINED, Level.WARNING, "the broker keeps no retained messages", remedy))
 
     async def _check_leader(self) -> None:
-        """Checks whether agents are connected, whether each shard has a leader, and whether shards agree."""
+        """Adds findings on whether agents are connected, each shard has a leader, and agents have as many shards."""
         shards = [f"{self._root}/{shard}/claims" for shard in range(self._address.shards)]
         tenure_s = self._address.tenure_ns / SECOND_NS
         await self._eventually(lambda: all(self._answering(topic) for topic in shards), tenure_s)
@@ -167,7 +167,7 @@ class MqttDiagnosis:
             self._say(LEADER, "no agent is connected just now; the next ones elect a leader, which keeps the ledger")
 
     async def _exchange(self, link: MqttLink) -> Sequence[Trip]:
-        """Makes one trial member the leader, and another one exchange with it through the broker. Returns the trips."""
+        """Makes one trial member the leader, and lets another one exchange with it; returns the round trips."""
         members = [self._member()]
         begun_s = asyncio.get_running_loop().time()
         patience_s = ELECTION_TENURES * self._address.tenure_ns / SECOND_NS + 2 * self._timeout_s
@@ -230,7 +230,7 @@ class MqttDiagnosis:
         return True
 
     def _answering(self, topic: str) -> bool:
-        """Returns whether a leader has sent a claim on that topic; one that the broker had retained does not count."""
+        """Returns whether a leader has sent a claim on `topic` just now, not one that the broker had retained."""
         for payload, kept in self._heard.get(topic, ()):
             with contextlib.suppress(MalformedMessage):
                 if not kept and read_claim(payload).answers:

@@ -61,27 +61,29 @@ from reconverge.clock import MILLISECOND_NS
 from reconverge.hub.clock import DRIFT
 
 TENURE_NS: Final = 1500 * MILLISECOND_NS
-"""How long a claim that has come back allows its sender to answer, counted from the moment it was sent."""
+"""How long after it was sent a claim that has come back allows its sender to answer, in nanoseconds."""
 BEATS: Final = 6
-"""The number of claims that a member sends in a tenure."""
+"""The number of claims that a leader sends during one tenure."""
 TERM_MAX: Final = 2**53
-"""The highest term; no member reaches it by counting. Between claims of this term names decide."""
+"""The highest term, which no member reaches by counting. Between two claims of this term, the members' names decide."""
 
 
 class LeaderClaim(NamedTuple):
-    """A member's claim to be the leader, which it sends to all members."""
+    """A claim to be the leader, which a member sends to all members again and again."""
 
     term: int
-    """The term that the member claims. The higher term wins; of equal terms the greater name."""
+    """The term for which the member claims. Of two claims the one with the higher term wins; of equal terms the one
+    with the greater name."""
     member: str
     beat: int
-    """A number that rises with every claim of a member, so that the member knows when it sent a claim."""
+    """A number that rises with each claim of a member, by which the member knows when it sent a claim that comes
+    back."""
     answers: bool = False
-    """Whether the member is the leader already; if not, it still waits."""
+    """Whether the member answers as the leader already; if not, it still waits for the former leader's time to end."""
 
     @property
     def rank(self) -> tuple[int, str]:
-        """The term and the name, by which claims are compared."""
+        """The claim's term and name, by which two claims are compared."""
         return self.term, self.member
 
 
@@ -90,7 +92,7 @@ class Role(Enum):
 
     FOLLOWER = "follower"
     CLAIMANT = "claimant"
-    """A member that has claimed, and waits until no other member can answer any more."""
+    """A member that has claimed, and waits until no other member may answer any more."""
     LEADER = "leader"
 
 
@@ -141,12 +143,12 @@ class Election:
 
     @property
     def answering(self) -> bool:
-        """Whether the leader, this member or another, answers already."""
+        """Whether the leader, be it this member or another, answers already."""
         return self.role is Role.LEADER or (self.leader != "" and self._leader is not None and self._leader.answers)
 
     @property
     def unheard(self) -> bool:
-        """Whether this member has sent claims and none of them has come back."""
+        """Whether this member has claimed more than once, and no claim of its own has come back from the broker."""
         return self.role is Role.CLAIMANT and self._confirmed_ns is None and len(self._sent) > 1
 
     @property
@@ -160,7 +162,7 @@ class Election:
         return self._term
 
     def may_answer(self, now_ns: int, *, within_ns: int) -> bool:
-        """Whether this member is the leader and may answer now, if the answer takes up to `within_ns` to arrive."""
+        """Whether this member is the leader and may begin an answer now that takes up to `within_ns` to arrive."""
         return (
             self.role is Role.LEADER
             and self._confirmed_ns is not None
@@ -168,20 +170,20 @@ class Election:
         )
 
     def join(self, member: str, now_ns: int) -> None:
-        """Joins the election under a name that was never used before, once all claims of others are received."""
+        """Joins the election under a new name, `member`; call it when the broker's retained claims have been heard."""
         self.leave()
         self.member = member
         # A claim of the leader comes within a beat.
         self._next_ns = now_ns + int(self.beat_ns * (2 + self._random.random()))
 
     def leave(self) -> None:
-        """Leaves the election, and gives up the member's role, because its connection is lost."""
+        """Leaves the election, because the connection is lost: this member is neither leader nor candidate any more."""
         self._step_down()
         self.member = ""
         self._leader = None
 
     def hear(self, claim: LeaderClaim, now_ns: int) -> None:
-        """Processes a claim that has come, of another member or this one's own."""
+        """Processes a claim that has come from the broker, be it of another member or of this one."""
         self._highest = max(self._highest, claim.term)
         if claim.member != self.member and claim.answers:
             # The broker may have retained one old claim, but not two.
@@ -205,17 +207,17 @@ class Election:
                 self._waits_from_ns = now_ns
 
     def hear_gone(self, member: str, now_ns: int) -> None:
-        """Processes the message that a member is gone. If it was the leader, this member claims soon."""
+        """Processes the broker's message that `member` is gone. If that was the leader, this member will claim soon."""
         if self.role is Role.FOLLOWER and self._leader is not None and self._leader.member == member:
             self._leader = None
             # Members do not claim all at once: the first claim makes the others wait.
             self._next_ns = now_ns + int(self.beat_ns * self._random.random())
 
     def excuse(self, now_ns: int) -> None:
-        """Delays this member's claim by two beats (intervals between claims): it may have missed a leader's claims.
+        """Delays this member's next claim by two beats (times between claims); it may have missed a leader's claims.
 
-        A member calls this after it was busy or asleep. Its claim is delayed only once, as members that are always busy
-        have to elect a leader, too.
+        A member calls this after it was busy or asleep. Its claim is delayed only once, because members that are always
+        busy have to elect a leader, too.
         """
         if self.role is Role.FOLLOWER and not self._excused:
             self._excused = True
@@ -234,13 +236,13 @@ class Election:
         return True
 
     def due_ns(self) -> int:
-        """Returns when `tick` has to be called next, in nanoseconds."""
+        """Returns when `tick` has to be called next, in nanoseconds of the monotonic clock."""
         if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
             return min(self._next_ns, self._answers_from_ns(self._waits_from_ns))
         return self._next_ns
 
     def tick(self, now_ns: int) -> LeaderClaim | None:
-        """Updates the role by the time that has passed. Returns the claim to send to all members now, else None."""
+        """Updates this member's role for the moment `now_ns`; returns the claim to send to all members now, or None."""
         if not self.member:
             return None
         if self.role is Role.CLAIMANT and self._waits_from_ns is not None:
@@ -284,7 +286,7 @@ class Election:
         self._predecessor = ""
 
     def _answers_from_ns(self, waits_from_ns: int) -> int:
-        """Returns from when on no claim allows the former leader to answer any more, even if its clock is slow."""
+        """Returns the moment from which no claim lets the former leader answer, even if that leader's clock is slow."""
         return waits_from_ns + int(self._tenure_ns * (1 + 2 * DRIFT))
 
     def _follow(self, claim: LeaderClaim, now_ns: int) -> None:
@@ -294,8 +296,8 @@ class Election:
         self._await_silence(now_ns)
 
     def _await_silence(self, now_ns: int) -> None:
-        """Schedules a claim of this member in case no other comes for a tenure (the time for which a claim is valid).
+        """Schedules a claim of this member for the case that no other claim comes within a tenure.
 
-        A random part of a beat is added, so that members do not claim all at once.
+        A random part of a beat is added, so that not all members claim at once.
         """
         self._next_ns = now_ns + self._tenure_ns + int(self.beat_ns * self._random.random())

@@ -25,13 +25,14 @@ from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
 from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 ROWS_AT_ONCE: Final = 100
-"""The number of nodes, accounts or entries in a part, so that neither side is busy for long with one."""
+"""The number of nodes, accounts or entries in one part of a ledger, so that writing or reading a part takes little
+time."""
 PARTS_MAX: Final = 1 << 16
 VARIANT_BYTES_MAX: Final = 320
 SUM_MAX: Final = 2**62
-"""The largest sum or moment; these may be larger than the numbers of a batch."""
+"""The largest sum or moment in a ledger; it may exceed the largest number of a batch."""
 _PART: Final = Struct("<QIIH")
-"""The head of a part: the term, the number of this part, the number of parts, and the schema."""
+"""The head of a part: the term, the number of the part, the number of all parts, and the schema."""
 _META: Final = tuple(
     field.name
     for field in fields(LedgerShard)
@@ -45,7 +46,7 @@ Item = list[Any]
 
 
 def write_ledger(ledger: LedgerShard, term: int) -> Iterator[bytes]:
-    """Yields the parts of a ledger, each written when it is asked for. Raises HubUnavailable."""
+    """Yields the parts of a ledger, each written when the caller asks for it. Raises HubUnavailable."""
     pages = list(_pages(ledger))  # only references; the messages, which take time, are written one by one
     if len(pages) > PARTS_MAX:
         problem = f"a ledger of {len(pages)} parts cannot be handed over to the next leader, which takes {PARTS_MAX}"
@@ -86,7 +87,7 @@ def _item_of(kind: str, name: Any, what: Any) -> Item:
 
 
 class LedgerReader:
-    """Reads a ledger that comes in parts, in their order, from one member."""
+    """Puts a ledger together from the parts that one member sends, in their order."""
 
     def __init__(self, sender: str) -> None:
         self._sender = sender
@@ -96,7 +97,7 @@ class LedgerReader:
         self._next = 0
 
     def read(self, payload: bytes) -> tuple[LeaderClaim, LedgerShard] | None:
-        """Reads the next part. Returns the claim and the whole ledger after the last part, else None.
+        """Reads the next part; after the last part, returns the sender's claim and the whole ledger, else None.
 
         Raises MalformedMessage; after that the reader cannot be used any more.
         """
@@ -210,7 +211,7 @@ def _list(value: Any) -> Item:
 
 
 def is_sum(value: object, *, signed: bool = False) -> bool:
-    """Whether a value may be a sum of many nodes' numbers, or a moment."""
+    """Whether a value may be a moment, or a sum of many nodes' numbers; negative ones only if `signed`."""
     return type(value) is int and (-SUM_MAX if signed else 0) <= value <= SUM_MAX
 
 

@@ -32,12 +32,13 @@ from reconverge_sync.mqtt.usage import MqttUsage, understood
 logger = logging.getLogger("reconverge")
 
 TIMEOUT_SHARE: Final = 0.9
-"""The fraction of an exchange's time after which an error names the missing part, before the caller's time is over."""
+"""The fraction of an exchange's time after which a method fails with an error that names the cause, before the caller's
+own time limit."""
 COMPLAINT_NS: Final = 60 * SECOND_NS
-"""The least time between two log entries about messages of no use."""
+"""The least nanoseconds between two log entries about ignored messages."""
 
 HARMLESS: Final = frozenset({"late", "unasked"})
-"""Reasons for which messages are ignored in a healthy fleet, too, when the leader changes."""
+"""The reasons for which messages are ignored even in a healthy fleet, when the leader changes."""
 
 _T = TypeVar("_T")
 
@@ -103,7 +104,7 @@ class MqttHub:
         return await _only_unavailable(self.membership().totals())
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """Publishes settings. A broker of MQTT 3.1.1 keeps them forever; their reader knows when they expire."""
+        """Publishes settings. A broker of MQTT 3.1.1 keeps them forever, but their reader knows when they expire."""
         if len(payload) > PAYLOAD_BYTES_MAX:
             problem = f"the settings have {len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are taken; shorten them"
             raise HubUnavailable("protocol", problem, applied=False)
@@ -134,11 +135,11 @@ class MqttHub:
         return await self._at_broker(lambda retained: retained.mark.leave(mark, keep_s=keep_s))
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Returns the index of the contracts, or None. The broker has pushed it, so no message is sent."""
+        """Returns the index of the contracts, or None. The broker has pushed the index, so no message is sent."""
         return (await self._retained()).index.read(bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Asks the leader to swap the index of the contracts; waits for an election if there is no leader."""
+        """Asks the leader to replace the index of the contracts; waits for an election if there is no leader."""
         call = [SWAP, *swap_call(payload, over, bytes_max, keep_s)]
         return await self._ask(0, call, takes_part=True, elects=True) is True
 
@@ -149,11 +150,11 @@ class MqttHub:
         return await self._at_broker(lambda retained: retained.pages.get(digest, bytes_max=bytes_max))
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """Extends the time of pages to `keep_s`, or up to a quarter longer. Returns the missing digests."""
+        """Makes the broker keep pages for `keep_s` seconds, or up to a quarter longer; returns missing digests."""
         return await self._at_broker(lambda retained: retained.pages.keep(digests, keep_s=keep_s))
 
     async def _retained(self) -> Retained:
-        """Waits until the broker's retained messages have come, and returns them."""
+        """Returns the broker's retained messages, once all have come."""
         membership = self._per_loop.get()
         await _only_unavailable(membership.complete())
         return membership.retained
@@ -162,7 +163,10 @@ class MqttHub:
         return await _only_unavailable(self._per_loop.get().at_broker(work))
 
     async def _ask(self, shard: int, call: Call, *, takes_part: bool = False, elects: bool = False) -> Any:
-        """Sends a call to the leader of a shard, and returns its reply. Raises HubUnavailable."""
+        """Sends a call to the leader of a shard, and returns its reply. Raises HubUnavailable.
+
+        `takes_part` makes this member a candidate for leader; `elects` waits for an election, too.
+        """
         membership = self.membership() if takes_part else self._per_loop.get()
         return await _only_unavailable(membership.call(shard, call, elects=elects))
 
@@ -173,13 +177,13 @@ class MqttHub:
         ).run()
 
     async def close(self) -> None:
-        """Leaves the fleet. If this member is the leader, it hands the ledger over to another member."""
+        """Ends this process's membership. If its member is the leader, it hands the ledger over to another member."""
         membership = self._per_loop.take()
         if membership is not None:
             await membership.leave()
 
     def membership(self) -> Membership:
-        """Returns the membership of this process and event loop, begun now if needed; drops one of another loop."""
+        """Returns the membership of this process and event loop; makes a new one if there is none for them."""
         membership = self._per_loop.get()
         membership.take_part()
         return membership
@@ -214,7 +218,7 @@ class MqttHub:
 
 
 async def _only_unavailable(asked: Awaitable[_T]) -> _T:
-    """Awaits `asked` and returns its result. Raises HubUnavailable in place of any other error."""
+    """Awaits `asked`, and returns the result. Raises HubUnavailable in place of any other exception."""
     try:
         return await asked
     except (HubUnavailable, asyncio.CancelledError):
@@ -225,5 +229,5 @@ async def _only_unavailable(asked: Awaitable[_T]) -> _T:
 
 
 def open_mqtt(url: str, settings: HubSettings) -> MqttHub:
-    """Returns the hub of an `mqtt://` or `mqtts://` URL."""
+    """Returns the hub of an `mqtt://` or `mqtts://` URL. Raises InvalidSetting if the URL cannot be used."""
     return MqttHub(url, settings)

@@ -35,15 +35,15 @@ from reconverge_sync.merge.usage import UsageShard, UsageState
 from reconverge_sync.mqtt.election import TENURE_NS, Election, LeaderClaim, Role
 
 WAIT_NS: Final = 500 * MILLISECOND_NS
-"""How long a member waits for an answer; a later one is ignored. So a leader's grants take effect only while no other
-member can answer."""
+"""How many nanoseconds a member waits for an answer; it ignores a later one. So a leader's grants take effect only
+while no other member can answer."""
 USAGE_ROWS_MAX: Final = 1 << 19
-"""The most rows of usage, with those of accounts, in one shard: about 200 MB. Further rows are refused, and their nodes
-keep their counts."""
+"""The most rows of usage in one shard, including the rows of accounts: about 200 MB. The leader refuses further rows,
+and their nodes keep the counts."""
 
 
 class LeaderState(NamedTuple):
-    """The state that the leader of a shard keeps for all members, and the hub's time in microseconds."""
+    """Everything that the leader of a shard keeps for all members, and the hub's clock in microseconds."""
 
     shard: int
     ledger: LedgerShard
@@ -52,7 +52,7 @@ class LeaderState(NamedTuple):
 
 
 class Candidate:
-    """One member in one shard, which keeps the ledger while it is the leader.
+    """One member's part in the election of one shard's leader, and the ledger while the member is that leader.
 
     `new_name` makes names for generations of the ledger; `hub_clock` is the ledger's clock in tests.
     """
@@ -87,7 +87,7 @@ class Candidate:
         self._hub_us = 0
 
     def merge(self, batch: Batch) -> Answer | None:
-        """Merges a batch into the ledger. Returns the answer, or None if this member may not answer as the leader."""
+        """Merges a batch into the ledger, and returns the answer; None if this member may not answer as the leader."""
         ledger = self._opened()
         return None if ledger is None else ledger.merge(batch, hub_us=self._now_us(), candidate=self._new_name())
 
@@ -107,11 +107,11 @@ class Candidate:
 
     @property
     def ledger(self) -> LedgerShard | None:
-        """The ledger, to be read only; None if this member is not the leader or has not begun its term."""
+        """The ledger, which callers must not change; None if this member is not the leader or has no ledger yet."""
         return self._ledger if self._term_led == self.election.terms_led and self.election.role is Role.LEADER else None
 
     def answered(self, hub_us: int, *, sent_ns: int, received_ns: int) -> None:
-        """Adjusts the hub's clock by the time in another member's answer."""
+        """Sets this member's estimate of the hub's clock by the time in another member's answer."""
         self._hub_clock.add(sent_ns=sent_ns, received_ns=received_ns, hub_us=hub_us)
         self._heard = True
 
@@ -126,11 +126,11 @@ class Candidate:
 
     @property
     def usage(self) -> UsageState:
-        """The usage that belongs to the ledger, and is handed over before it."""
+        """The usage that belongs to the ledger; a leader hands it over before the ledger."""
         return self._usage.state
 
     def go_on(self) -> None:
-        """Begins the term with the inherited ledger before a batch has come, so that it can be handed over again."""
+        """Takes the inherited ledger into use before any batch has come, so that it can be handed over again."""
         if self._inherited is not None and self.election.inherited:
             self._opened()
 
@@ -146,9 +146,10 @@ class Candidate:
         return ledger
 
     def inherit(self, claim: LeaderClaim, ledger: LedgerShard, usage: UsageState | None = None) -> bool:
-        """Takes over the ledger of a leader that has stopped answering. Returns whether this member will succeed it.
+        """Takes over the ledger of a leader that has stopped answering; returns whether this member succeeds it.
 
-        Without usage, as from a member of the version before, the usage begins empty, and nodes report theirs again.
+        `usage` is None if the leader is of an older version; then the usage begins empty, and nodes report theirs
+        again.
         """
         if not self.election.inherit(claim, self._clock.monotonic_ns()):
             return False
@@ -159,7 +160,7 @@ class Candidate:
         return UsageShard(shard=self._shard, held_max=self._usage_rows_max, state=state)
 
     def _opened(self) -> LedgerShard | None:
-        """Returns the ledger, begun if needed; None if this member may not answer as the leader."""
+        """Returns the ledger, a new one if this is a new term; None if this member may not answer as the leader."""
         if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=self._wait_ns):
             return None
         if self._term_led != self.election.terms_led:
@@ -167,7 +168,7 @@ class Candidate:
         return self._ledger
 
     def _begin(self) -> None:
-        """Begins this member's term as the leader, and continues the clock of the leader before, as far as known."""
+        """Begins a term as the leader, with the inherited or an empty ledger, and with the former leader's clock."""
         self._term_led = self.election.terms_led
         # If another leader has answered before, nodes may hold allowances that they have yet to report.
         self._ledger = self._inherited if self.election.inherited else LedgerShard(lost=self.election.succeeds)

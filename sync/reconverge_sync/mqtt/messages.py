@@ -36,21 +36,24 @@ from reconverge_sync.codec import decode_answer, encode_answer, encode_rows
 from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
 
 FORMAT: Final = 1
-"""The number of the format, which rises when messages change; batches have a version of their own, SCHEMA_VERSION."""
+"""The number of the messages' format, which rises when they change. Batches also have a version of their own,
+SCHEMA_VERSION."""
 CELLS_MAX: Final = 256
-"""The most cells of a batch, so that no other node waits for longer than these take."""
+"""The most cells in a batch, so that merging one batch does not hold up other nodes for long."""
 LIMITS_MAX: Final = 1024
 TEXT_BYTES_MAX: Final = 128
 KEY_BYTES_MAX: Final = 1 << 16
 MEMBER: Final = re.compile(r"[0-9a-f]{20}")
-"""The pattern of a member's name; brokers of MQTT 3.1.1 need not accept more than 23 characters."""
+"""The pattern of a member's name. Brokers of MQTT 3.1.1 need not accept names of more than 23 characters."""
 _HEAD: Final = Struct("<2sBB")
 _MAGIC: Final = b"rc"
 _CLAIM: Final = Struct("<QQ20sB")
 _BATCH: Final = Struct("<IHI")
-"""The bytes of the shared fields, the number of keys, and the bytes of all keys. These follow, keys with lengths."""
+"""The head of a batch: the length of the shared fields in bytes, the number of keys, and the length of all keys in
+bytes. The fields follow, and the keys, each with its length."""
 _REPLY: Final = Struct("<QH")
-"""The sequence number of the answered batch, and the bytes of the node's name, which follows."""
+"""The head of an answer: the sequence number of the answered batch, and the length of the node's name, which
+follows."""
 _NUMBER: Final = Struct("<Q")
 
 
@@ -61,10 +64,10 @@ class MessageKind(IntEnum):
     BATCH = 2
     ANSWER = 3
     QUESTION = 4
-    """A question for the totals."""
+    """A question about the totals of charges and refunds."""
     TOTALS = 5
     LEDGER = 6
-    """A part of a ledger that is handed over."""
+    """A part of a ledger, from a leader to its successor."""
     CALL = 7
     """Any other question to the leader, see `calls.py`.
 
@@ -72,11 +75,11 @@ class MessageKind(IntEnum):
     """
     REPLY = 8
     USAGE = 9
-    """A part of the usage that is handed over, before the ledger."""
+    """A part of the usage, from a leader to its successor, before the ledger."""
     INDEX = 10
     """The index of the contracts, as the broker retains it."""
     FENCE = 11
-    """A message that the leader sends before it compares the index; see `contracts.py`."""
+    """A message that the leader sends to itself before it compares the index; see `contracts.py`."""
     PAGE = 12
     MARK = 13
     """The mark of the secret with which keys are hashed, as the broker retains it."""
@@ -97,7 +100,7 @@ BYTES_MAX: Final = {
     MessageKind.PAGE: 1 << 20,
     MessageKind.MARK: 256,
 }
-"""The most bytes of a message, by kind. 256 cells with keys of 256 bytes take 93 kB, and their answer 33 kB."""
+"""The most bytes of a message of each kind. 256 cells with keys of 256 bytes take 93 kB, and their answer 33 kB."""
 
 
 BROKER_BUSY: Final = "the broker takes messages more slowly than this member sends them; try again later"
@@ -117,7 +120,7 @@ class MalformedMessage(Exception):
 
 
 class Reply(NamedTuple):
-    """An answer, with the node and the sequence number of the batch that it answers."""
+    """An answer, with the name of the node and the sequence number of the batch that is answered."""
 
     node: str
     sequence: int
@@ -125,7 +128,7 @@ class Reply(NamedTuple):
 
 
 def body(payload: bytes, kind: MessageKind) -> bytes:
-    """Returns the content of a message behind its head. Raises MalformedMessage if it is not of that kind."""
+    """Returns the content of a message, without its head. Raises MalformedMessage if the message is not of `kind`."""
     if len(payload) > BYTES_MAX[kind]:
         raise MalformedMessage("size", f"its {len(payload)} bytes are more than the {BYTES_MAX[kind]} of a {kind.name}")
     if len(payload) < _HEAD.size or payload[:2] != _MAGIC:
@@ -139,7 +142,7 @@ def body(payload: bytes, kind: MessageKind) -> bytes:
 
 
 def sealed(kind: MessageKind, content: bytes) -> bytes:
-    """Makes a message of that kind from its content. Raises HubUnavailable if it is too large for its reader."""
+    """Returns a message of `kind` with `content`. Raises HubUnavailable if it is longer than its reader accepts."""
     message = _HEAD.pack(_MAGIC, FORMAT, kind) + content
     if len(message) > BYTES_MAX[kind]:
         raise HubUnavailable(
@@ -152,7 +155,7 @@ def sealed(kind: MessageKind, content: bytes) -> bytes:
 
 
 def write_claim(claim: LeaderClaim) -> bytes:
-    """Returns a claim as a message."""
+    """Returns a message that contains a claim."""
     return sealed(MessageKind.CLAIM, _CLAIM.pack(claim.term, claim.beat, claim.member.encode(), claim.answers))
 
 
@@ -164,12 +167,16 @@ def read_claim(payload: bytes) -> LeaderClaim:
     term, beat, name, answers = _CLAIM.unpack(content)
     member = name.decode("latin-1")
     if not (1 <= term <= TERM_MAX and beat <= TERM_MAX and answers <= 1 and MEMBER.fullmatch(member)):
-        raise MalformedMessage("claim", f"a leader's claim has the term {term}, the beat {beat} or an invalid name")
+        problem = (
+            f"a member claims to be the leader with the term {term} (1 to {TERM_MAX} is valid), the beat {beat} (0 to"
+            f" {TERM_MAX}), the flag {answers} (0 or 1) and the name {member!r} (20 hexadecimal digits)"
+        )
+        raise MalformedMessage("claim", problem)
     return LeaderClaim(term, member, beat, answers == 1)
 
 
 def write_batch(batch: Batch) -> bytes:
-    """Returns a batch as a message. Raises HubUnavailable if it cannot be sent."""
+    """Returns a message that contains a batch. Raises HubUnavailable if the batch cannot be sent."""
     try:
         keys = [cell.key.encode() for cell in batch.cells]
         header = batch.node, batch.account, batch.shard, batch.sequence, batch.generation
@@ -186,7 +193,7 @@ def write_batch(batch: Batch) -> bytes:
 
 
 def read_batch(payload: bytes, *, shard: int) -> Batch:
-    """Returns the batch for that shard in a message. Raises MalformedMessage."""
+    """Returns the batch in a message. Raises MalformedMessage if there is none, or if it is not for `shard`."""
     content = body(payload, MessageKind.BATCH)
     try:
         shared_bytes, cells, keys_bytes = _BATCH.unpack_from(content)
@@ -273,7 +280,7 @@ def _reports(rows: bytes, keys: list[str], *, known: int) -> Iterator[CellReport
 
 
 def write_answer(batch: Batch, answer: Answer) -> bytes:
-    """Returns the answer to a batch as a message. Raises HubUnavailable if it cannot be sent."""
+    """Returns a message that contains the answer to `batch`. Raises HubUnavailable if the answer cannot be sent."""
     node = batch.node.encode()
     try:
         return sealed(MessageKind.ANSWER, _REPLY.pack(batch.sequence, len(node)) + node + encode_answer(answer))
@@ -303,12 +310,12 @@ def read_answer(payload: bytes) -> Reply:
 
 
 def write_question(number: int) -> bytes:
-    """Returns a question for the totals as a message, with the number of the question."""
+    """Returns a message that asks for the totals; `number` is the number of the question."""
     return sealed(MessageKind.QUESTION, _NUMBER.pack(number))
 
 
 def read_question(payload: bytes) -> int:
-    """Returns the number of a question for the totals from a message. Raises MalformedMessage."""
+    """Returns the number of the question in a message that asks for the totals. Raises MalformedMessage."""
     content = body(payload, MessageKind.QUESTION)
     if len(content) != _NUMBER.size:
         raise MalformedMessage("question", f"a question for totals has {len(content)} bytes, not {_NUMBER.size}")
@@ -316,7 +323,7 @@ def read_question(payload: bytes) -> int:
 
 
 def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
-    """Returns the totals as the answer to the question of that number. Raises HubUnavailable if they cannot be sent."""
+    """Returns a message that answers the question `number` with the totals. Raises HubUnavailable if too large."""
     try:
         return sealed(MessageKind.TOTALS, _NUMBER.pack(number) + cast("bytes", msgpack.packb(totals)))
     except (OverflowError, ValueError):
@@ -325,7 +332,7 @@ def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
 
 
 def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
-    """Reads totals from a message. Returns the number of their question, and the totals. Raises MalformedMessage."""
+    """Returns the number of the answered question, and the totals, from a message. Raises MalformedMessage."""
     content = body(payload, MessageKind.TOTALS)
     try:
         (number,) = _NUMBER.unpack_from(content)
@@ -342,10 +349,10 @@ def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
 
 
 def is_whole(value: object, least: int = 0) -> bool:
-    """Whether a value is a whole number from `least` to the largest that may be sent."""
+    """Whether `value` is a whole number from `least` to the largest that a message may contain."""
     return type(value) is int and least <= value <= WHOLE_MAX
 
 
 def is_text(value: object, least: int = 0, most: int = TEXT_BYTES_MAX) -> bool:
-    """Whether a value is a string of `least` characters or more and `most` bytes or fewer."""
+    """Whether `value` is a string of at least `least` characters, and of at most `most` bytes in UTF-8."""
     return type(value) is str and least <= len(value) and len(value.encode("utf-8", "surrogatepass")) <= most

@@ -27,17 +27,20 @@ from reconverge_sync.mqtt.shard import ShardServer
 from reconverge_sync.mqtt.url import BrokerAddress
 
 VERSION: Final = "v1"
-"""The version of the topics, which is a part of their names."""
+"""The version of the messages' topics, which is one word of each topic."""
 PAUSE_S: Final = (0.5, 1.5)
-"""The least and most seconds between two attempts to connect, at random, so that nodes do not reconnect all at once."""
+"""The least and most seconds between two attempts to connect, chosen at random, so that not all nodes reconnect at
+once."""
 ASLEEP_SHARE: Final = 0.5
-"""A member whose timer is late by this fraction of a beat counts as having been busy or asleep."""
+"""A member whose timer is late by this fraction of a beat (the time between two claims) counts as having been busy or
+asleep."""
 EARLY_MAX: Final = 256
-"""The most messages that are stored before the subscription is confirmed."""
+"""The most messages that are stored until the broker has confirmed the subscription."""
 WAIT_SHARE: Final = 3
-"""A member waits for an answer for a third of a tenure; see `reconverge_sync.mqtt.leader.WAIT_NS`."""
+"""The fraction of a tenure for which a member waits for an answer is one divided by this number; see
+`reconverge_sync.mqtt.leader.WAIT_NS`."""
 SUCCEEDED_S: Final = 1.0
-"""How many seconds a leader that has handed over waits for the first claim of its successor."""
+"""For how many seconds a leader that has handed over waits until its successor claims."""
 KINDS: Final = {
     "batch": MessageKind.BATCH,
     "answer": MessageKind.ANSWER,
@@ -48,20 +51,21 @@ KINDS: Final = {
     "reply": MessageKind.REPLY,
     "usage": MessageKind.USAGE,
 }
-"""The kinds of messages to one member, as their topics name them."""
+"""For each word in the topic of a message to one member, the kind of the message."""
 USAGE_SHARE: Final = 2
-"""The divisor of the time for handing over: half of it is for the usage, the rest for the ledger."""
+"""The time for handing over divided by this number is for the usage; the rest is for the ledger."""
 SWEPT_EVERY_NS: Final = 3600 * SECOND_NS
 """The nanoseconds between two sweeps, in which the leader deletes expired pages."""
 SWEPT_FIRST_NS: Final = 60 * SECOND_NS
 ELECTION_TENURES: Final = 4
-"""The tenures that a change of contracts waits for a leader, because a command may run before any node."""
+"""For how many tenures a change of contracts waits until there is a leader, because a command may run before any
+node."""
 
 _T = TypeVar("_T")
 
 
 class Membership:
-    """One process's membership in a fleet at a broker, from its making on, in the running event loop.
+    """The membership of one process and event loop in a fleet at a broker, which begins when the object is made.
 
     See `MqttHub` for the arguments.
     """
@@ -127,7 +131,7 @@ class Membership:
         self._connecting, *_ = self._tasks = [loop.create_task(job, name="reconverge mqtt") for job in jobs]
 
     def take_part(self) -> None:
-        """Makes this member a candidate for leader; a member that only reads or publishes settings need not be one."""
+        """Makes this member a candidate for leader; one that only reads or publishes settings need not be one."""
         if not self._takes_part:
             self._takes_part = True
             if self._link is not None:
@@ -135,16 +139,16 @@ class Membership:
                 self.look_soon()
 
     async def complete(self) -> float:
-        """Waits until all retained messages have come. Returns how many seconds of the time limit are left.
+        """Waits until all retained messages have come; returns how many seconds of the time limit are left then.
 
         Raises HubUnavailable.
         """
         return await self._until(lambda: self._link is not None and self.retained.complete, self._unread)
 
     async def at_broker(self, work: Callable[[Retained], Awaitable[_T]]) -> _T:
-        """Calls `work`, which needs no leader, with the retained messages, and returns its result.
+        """Calls `work`, which needs the retained messages but no leader, and returns its result.
 
-        It may take as long as an exchange. Raises HubUnavailable.
+        Raises HubUnavailable, also if `work` takes longer than an exchange may take.
         """
         try:
             async with asyncio.timeout(await self.complete()):
@@ -178,19 +182,19 @@ class Membership:
         return self.servers[0].election.may_answer(self._clock.monotonic_ns(), within_ns=within_ns)
 
     async def _leader_known(self, server: ShardServer, more_s: float = 0.0) -> float:
-        """Waits until a leader of the shard can be asked, at most for the time of an exchange and `more_s` seconds.
+        """Waits until a shard's leader can be asked, for at most the time of an exchange and `more_s` seconds.
 
-        Returns how many seconds of that are left. Raises HubUnavailable.
+        Returns how many seconds of that time are left. Raises HubUnavailable.
         """
         return await self._until(lambda: self._can_ask(server), lambda: self._no_leader(server), more_s)
 
     async def _until(
         self, condition: Callable[[], bool], problem: Callable[[], HubUnavailable], more_s: float = 0.0
     ) -> float:
-        """Waits until `condition` is true, at most for the time of an exchange and `more_s` seconds.
+        """Waits until `condition()` is true, for at most the time of an exchange and `more_s` seconds.
 
-        Returns how many seconds of that are left; raises the exception that `problem` returns if none are left. Raises
-        HubUnavailable, too, when there is no connection and the reason is known.
+        Returns how many seconds of that time are left. If none are left, raises the exception that `problem` returns.
+        Raises HubUnavailable, too, when there is no connection and the reason is known.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s + more_s
@@ -249,7 +253,7 @@ class Membership:
             await asyncio.sleep(self._random.uniform(*PAUSE_S))
 
     async def _connect(self) -> MqttLink:
-        """Returns a connection with all subscriptions, which is in use from now on. Raises HubUnavailable."""
+        """Connects to the broker, subscribes to all topics, and returns the connection. Raises HubUnavailable."""
         member = token_hex(10)
         gone = f"{self._root}/gone/"
         self._early = []
@@ -283,7 +287,7 @@ class Membership:
         self._tell()
 
     async def _claim(self) -> None:
-        """Sends claims when they are due, until cancelled."""
+        """Sends this member's claims in all shards when they are due, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due_ns = min(server.election.due_ns() for server in self.servers)
@@ -323,7 +327,7 @@ class Membership:
         self._look_wanted.set()
 
     def _tell(self) -> None:
-        """Wakes the coroutines that wait for a change."""
+        """Wakes the coroutines that wait in `_until`, so that they check their conditions again."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -342,7 +346,7 @@ class Membership:
         return post
 
     def _hear(self, topic: str, payload: bytes, kept: bool) -> None:  # noqa: FBT001  # a `Hear`, called by position
-        """Processes a message that has come. Never waits and never raises."""
+        """Processes a message that has come; `kept` is whether the broker had retained it. Never waits or raises."""
         if self._early is not None:
             if len(self._early) < EARLY_MAX:
                 self._early.append((topic, payload, kept))
@@ -390,7 +394,7 @@ class Membership:
         return self.servers[int(shard)]
 
     async def leave(self) -> None:
-        """Hands the ledgers that this member keeps over to others, and disconnects; always releases everything."""
+        """Hands the ledgers that this member keeps over to other members, and disconnects; always closes everything."""
         link = self._link
         try:
             self._connecting.cancel()

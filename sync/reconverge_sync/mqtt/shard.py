@@ -49,20 +49,22 @@ from reconverge_sync.mqtt.messages import (
 from reconverge_sync.mqtt.succession import Deliver, Successor, give_ledger, give_usage
 
 SLICE_NS: Final = MILLISECOND_NS
-"""The longest time of merging, in nanoseconds, before the loop runs other tasks."""
+"""For how many nanoseconds a batch is merged before the event loop runs other tasks."""
 JOBS_MAX: Final = 512
-"""The most messages that wait to be processed; the senders of further ones get no answer, and try again."""
+"""The most messages that wait to be processed. Further messages are dropped; their senders get no answer, and try
+again."""
 JOBS_BYTES_MAX: Final = 8 << 20
 NODES_MAX: Final = 1 << 16
-"""The most nodes, and the most accounts, in one ledger."""
+"""The most nodes in one ledger, and the most accounts."""
 SUCCESSORS_MAX: Final = 64
 HEARD_LATELY_NS: Final = 5 * SECOND_NS
 SUCCESSOR_SHARE: Final = 2
-"""A leader that has just taken over and stops waits for a successor for half of the time that usage may take."""
+"""A leader that stops just after it has taken over waits for a successor for the time that usage may take, divided by
+this number."""
 
 
 class AwaitedAnswer(NamedTuple):
-    """The future of an answer that a node waits for, with the leader and the moment of the question."""
+    """The future of an answer that a node waits for, the leader that was asked, and the moment of asking."""
 
     leader: str
     asked_ns: int
@@ -71,7 +73,7 @@ class AwaitedAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class Message:
-    """A message that has come and was not processed yet."""
+    """A message that has come, and that waits to be processed."""
 
     kind: MessageKind
     sender: str
@@ -81,7 +83,7 @@ class Message:
 
 @dataclass(slots=True)
 class OwnBatch:
-    """A batch that this member sends while it is itself the leader."""
+    """A batch that this member sends to itself, because it is the leader."""
 
     batch: Batch
     asked_ns: int
@@ -89,7 +91,7 @@ class OwnBatch:
 
 
 class ShardServer:
-    """The part of one member in one shard: asks the leader, and answers as the leader.
+    """The part of one member in one shard: sends batches to the leader, and merges those of others as the leader.
 
     `rejects` counts messages that were ignored, by reason.
     """
@@ -188,7 +190,7 @@ class ShardServer:
             del self._questions[number]
 
     def fail(self, problem: HubUnavailable) -> None:
-        """Fails all questions that wait for an answer, because the connection is lost."""
+        """Fails all exchanges, calls and questions that wait for an answer, because the connection is lost."""
         futures: list[asyncio.Future[Any]] = [asked.answer for asked in self._asked.values()]
         for future in [*futures, *(totals for _, totals in self._questions.values())]:
             if not future.done():
@@ -197,7 +199,7 @@ class ShardServer:
         self._successor.forget()
 
     def hear(self, kind: MessageKind, sender: str, payload: bytes) -> None:
-        """Processes or enqueues a message to this member. Never waits and never raises."""
+        """Processes a message to this member, or queues it. Never waits and never raises."""
         try:
             if kind is MessageKind.ANSWER:
                 self._hear_answer(sender, read_answer(payload))
@@ -235,7 +237,7 @@ class ShardServer:
         self._wanted.set()
 
     async def work(self, look_soon: Callable[[], None]) -> None:
-        """Processes enqueued messages until cancelled. Calls `look_soon` when this member takes over a ledger."""
+        """Processes queued messages until cancelled. Calls `look_soon` when this member has taken over a ledger."""
         while True:
             await self._wanted.wait()
             while self._jobs:
@@ -300,9 +302,9 @@ class ShardServer:
             own.answer.set_result(answer)
 
     def _check_in_time(self, message: Message, what: str) -> None:
-        """Raises MalformedMessage if this member is not the leader, or the sender of a message waits no longer.
+        """Raises MalformedMessage if this member is not the leader, or if the message's sender has stopped waiting.
 
-        `what` is the kind of message, for the error's text.
+        `what` names the kind of message in the error's text.
         """
         if self.election.role is not Role.LEADER:
             raise MalformedMessage("unasked", f"this member is not the leader of shard {self.shard}")
@@ -324,7 +326,7 @@ class ShardServer:
             self._post(message.sender, MessageKind.ANSWER, write_answer(batch, answer))
 
     def _note_caller(self, member: str, came_ns: int, *, leaving: bool = False) -> None:
-        """Notes that a member has reported, as a possible successor; a leaving member is the last choice."""
+        """Notes that a member has sent a batch, as a possible successor; a member that is `leaving` comes last."""
         self._callers[member] = came_ns
         self._callers.move_to_end(member, last=not leaving)
         if not leaving:
@@ -333,7 +335,7 @@ class ShardServer:
             self._callers.popitem(last=False)
 
     def _is_full(self, batch: Batch) -> bool:
-        """Whether the ledger has no room for the node of a batch. A node that is known already always has room.
+        """Whether the ledger has no room for the node of a batch; there always is room for a node known already.
 
         There may be no room for a new key either; then only that key is refused, see `LedgerShard.cells_max`.
         """
@@ -343,7 +345,7 @@ class ShardServer:
         return max(len(ledger.nodes), len(ledger.accounts)) >= NODES_MAX
 
     async def _merged(self, batch: Batch) -> Answer | None:
-        """Merges a batch in steps, to its end once begun. Returns the answer; None if this member may not answer."""
+        """Merges a batch in steps, to its end; returns the answer; None if this member may not answer as the leader."""
         steps = self.candidate.merging(batch)
         if steps is None:
             return None

@@ -25,7 +25,7 @@ QUEUED_MAX: Final = 1000
 
 
 class SimulatedMember:
-    """A simulated member: its candidate, its unprocessed messages, and its faults."""
+    """A simulated member: its part in the election, its ledger, its unprocessed messages, and its faults."""
 
     __slots__ = ("batches", "candidate", "connected", "inbox", "last_ns", "looks_ns", "stalled_until_ns")
 
@@ -104,7 +104,7 @@ class SimulatedMembers:
         return answer
 
     def _asked(self, node: str) -> SimulatedMember:
-        """Returns the member through which a node finds the leader."""
+        """Returns the member that a node asks for the leader."""
         if self._loyal:
             return self.seats[sum(node.encode()) % len(self.seats)]
         leading = [seat for seat in self.seats if seat.candidate.election.role is Role.LEADER and seat.connected]
@@ -115,7 +115,7 @@ class SimulatedMembers:
         return sum(seat.candidate.election.may_answer(self.now_ns, within_ns=0) for seat in self.seats)
 
     def sums(self) -> dict[str, Totals]:
-        """Returns the totals of the leader's ledger; an empty dictionary while no member answers."""
+        """Returns the totals in the leader's ledger; an empty dictionary if no member may answer."""
         self.pass_until(self._clock.monotonic_ns())
         return next((totals for seat in self.seats if (totals := seat.candidate.totals()) is not None), {})
 
@@ -127,7 +127,7 @@ class SimulatedMembers:
                 self._crash(seat)
 
     def pass_until(self, moment_ns: int) -> None:
-        """Runs all simulated events until a moment, and sets the time to it."""
+        """Runs all simulated events up to `moment_ns`, and sets the virtual clock to that moment."""
         while self._events and self._events[0][0] <= moment_ns:
             self.now_ns, _, action = heapq.heappop(self._events)
             action()
@@ -138,7 +138,7 @@ class SimulatedMembers:
         heapq.heappush(self._events, (moment_ns, self._order, action))
 
     def _delay_ns(self) -> int:
-        """Returns a random delay of a message: mostly about the latency, now and then much longer."""
+        """Returns a random delay of a message in nanoseconds: mostly near the usual latency, sometimes much longer."""
         long = self.now_ns < self._until_ns and self._random.random() < 0.02
         return int(self._latency_ns * self._random.uniform(0.5, 1.5)) + long * self._random.randrange(self._tenure_ns)
 
@@ -161,7 +161,7 @@ class SimulatedMembers:
         self._look(seat)
 
     def _disconnect(self, seat: SimulatedMember) -> None:
-        """Ends a member's connection at the broker, before the member notices."""
+        """Ends a member's connection at the broker; the member notices it only later."""
         gone = seat.candidate.election.member
         seat.connected = False
         for other in self.seats:
@@ -175,7 +175,7 @@ class SimulatedMembers:
             seat.inbox.clear()
 
     def _look(self, seat: SimulatedMember) -> None:
-        """Lets a member process its messages and claims that are due; does nothing while it is stalled."""
+        """Makes a member process its messages, and send a claim if one is due; does nothing while it is stalled."""
         if self.now_ns < seat.stalled_until_ns:
             return
         election = seat.candidate.election
@@ -273,7 +273,7 @@ class SimulatedMembers:
         self._at(seat.stalled_until_ns, lambda: self._wake(seat))
 
     def _wake(self, seat: SimulatedMember) -> None:
-        """Lets a member process all that came during its stall, batches first, as that is the worst order."""
+        """Makes a member process the messages that came during its stall, batches first, as that is the worst order."""
         if self.now_ns < seat.stalled_until_ns:
             return
         while seat.batches:
@@ -281,7 +281,7 @@ class SimulatedMembers:
         self._look(seat)
 
     def _crash(self, seat: SimulatedMember) -> None:
-        """Kills a member; another one begins in its place."""
+        """Kills a member, and starts a new one in its place."""
         if seat.connected:
             self._disconnect(seat)
         seat.connected = False

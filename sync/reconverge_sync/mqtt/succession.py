@@ -23,14 +23,14 @@ from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
 from reconverge_sync.mqtt.usage_handover import UsageReader, write_usage
 
 BYTES_MAX: Final = 256 << 20
-"""The most bytes of a ledger, and of usage, that are handed over."""
+"""The most bytes of a ledger, and the most bytes of usage, that a successor accepts."""
 
 Deliver = Callable[[str, MessageKind, bytes], Awaitable[None]]
-"""Sends a message to a member, and waits until the broker has taken it."""
+"""Sends a message of a kind to a member, and waits until the broker has taken it."""
 
 
 class Successor:
-    """Collects the ledger and the usage that one member gets from the leader, and takes them over."""
+    """Collects the ledger and the usage that a leader hands over to this member, and takes them over when complete."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
@@ -41,11 +41,11 @@ class Successor:
         """The sender, the term and the content of the usage, once its last part has come; None before."""
 
     def forget(self) -> None:
-        """Drops all parts, because the connection is lost and no further part will come."""
+        """Drops the parts received so far, because the connection is lost and no further part will come."""
         self._ledger = self._usage = self._whole_usage = None
 
     def take_usage(self, sender: str, payload: bytes) -> None:
-        """Reads a part of the usage, if its sender is the leader. Raises MalformedMessage."""
+        """Reads a part of the usage if `sender` is the leader. Raises MalformedMessage."""
         self._check_sender(sender)
         known, reader, size = self._usage or ("", UsageReader(), 0)
         if known != sender:
@@ -63,9 +63,9 @@ class Successor:
             self._whole_usage = (sender, *whole)
 
     def take_ledger(self, sender: str, payload: bytes) -> bool:
-        """Reads a part of the ledger, if its sender is the leader. Raises MalformedMessage.
+        """Reads a part of the ledger if `sender` is the leader. Raises MalformedMessage.
 
-        Returns whether this was the last part, and this member succeeds the leader.
+        Returns whether the ledger is complete with this part, and this member succeeds the leader.
         """
         self._check_sender(sender)
         known, reader, size = self._ledger or ("", LedgerReader(sender), 0)

@@ -37,7 +37,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """The parts of a broker's URL. Its repr contains no secrets."""
+    """The parts of a broker's URL. The repr contains no secrets."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class BrokerAddress:
     protocol: str
     shards: int
     tenure_ns: int
-    """The tenure of `reconverge_sync.mqtt.election`."""
+    """The tenure in nanoseconds: how long after a claim was sent the leader may answer; see `mqtt/election.py`."""
     encrypted: bool
     tls: dict[str, Any]
 
@@ -95,7 +95,7 @@ class BrokerAddress:
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Makes the TLS context; None without TLS. Reads files, so do not call it on an event loop.
+        """Returns a TLS context, or None if the URL has no TLS. Reads files, so do not call it on an event loop.
 
         Raises UnusableFile.
         """

@@ -43,14 +43,14 @@ class Ask(Protocol):
     """A function that sends a call to the leader of a shard and returns its reply. Raises HubUnavailable."""
 
     def __call__(self, shard: int, call: Call, *, takes_part: bool = False) -> Awaitable[Any]:
-        """Sends a call, and returns its reply. With `takes_part` this member becomes a candidate for leader."""
+        """Sends a call to a shard's leader, and returns its reply; `takes_part` makes this member a candidate."""
         ...
 
 
 class MqttUsage:
-    """A usage ledger, which sends calls to the leaders of its shards.
+    """A usage ledger whose methods send calls to the leaders of its shards.
 
-    A member that records usage becomes a candidate for leader; a member that only reads or exports does not.
+    A member that records usage becomes a candidate for leader; a member that only reads or exports usage does not.
     """
 
     def __init__(self, ask: Ask, *, shards: int) -> None:
@@ -72,7 +72,7 @@ class MqttUsage:
         return recorded._replace(refused=refused)
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """Returns a page's rows. A long page comes in parts, between which rows may change."""
+        """Returns the rows of a page of a period. A long page comes in several parts, between which rows may change."""
         rows: list[UsageRow] = []
         offset = 0
         while offset >= 0:
@@ -108,12 +108,12 @@ class MqttUsage:
         await self._ask(shard, ["finish", *period, late_mark])
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """Removes rows of an account from the usage, because the account's node has erased their identity."""
+        """Removes an account's counts from rows, because the account's node has erased the identity of these rows."""
         await self._ask(shard, ["retract", *sent_retracted(account, rows)], takes_part=True)
 
 
 def understood(reply: Any, read: Callable[[Any], _T]) -> _T:
-    """Returns a reply, as the function `read` reads it. Raises HubUnavailable if the reply is invalid."""
+    """Returns the result of `read` for a leader's reply. Raises HubUnavailable if the reply is invalid."""
     try:
         return read(reply)
     except (MalformedMessage, TypeError, LookupError):

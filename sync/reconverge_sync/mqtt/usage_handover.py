@@ -23,20 +23,20 @@ from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind, body, i
 FORMAT: Final = 1
 """The number of the parts' format."""
 PART_BYTES_WANTED: Final = 1 << 16
-"""The size of a part in bytes, about, so that neither side is busy for long with one."""
+"""The size of a part in bytes, about, so that writing or reading a part takes little time."""
 PARTS_MAX: Final = 1 << 16
 ITEMS_MAX: Final = 1 << 16
-"""The most items of one part."""
+"""The most items in one part."""
 _PART: Final = Struct("<QIBH")
-"""The head of a part: the term, the number of this part, whether it is the last, and the format."""
+"""The head of a part: the term, the number of the part, whether it is the last, and the format."""
 _BYTES_EACH: Final = 4
-"""The most bytes of a character."""
+"""The most bytes that one character takes in UTF-8."""
 
 Item = list[Any]
 
 
 def write_usage(state: UsageState, term: int) -> Iterator[bytes]:
-    """Yields the parts of the usage, each written when it is asked for. The usage must not change meanwhile.
+    """Yields the parts of the usage, each written when the caller asks for it. The usage must not change meanwhile.
 
     Raises HubUnavailable.
     """
@@ -94,7 +94,7 @@ def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 class UsageReader:
-    """Reads usage that comes in parts, in their order."""
+    """Puts usage together from the parts that one member sends, in their order."""
 
     def __init__(self) -> None:
         self._state = UsageState()
@@ -115,7 +115,7 @@ class UsageReader:
         }
 
     def read(self, payload: bytes) -> tuple[int, UsageState] | None:
-        """Reads the next part. Returns the term and the whole usage after the last part, else None.
+        """Reads the next part; after the last part, returns the term and the whole usage, and before that None.
 
         Raises MalformedMessage; after that the reader cannot be used any more.
         """

@@ -12,7 +12,7 @@ __all__ = ["RedisHub", "open_redis"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the hub's module when one of its names is first used, as the module needs the client of a server."""
+    """Returns a name of the module `hub`, imported only now, because that module needs the client of a server."""
     if name in __all__:
         return getattr(import_module("reconverge_sync.redis.hub"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ class RedisBoard(NamedTuple):
     call: Call
     prefix: str
     given_time: str
-    """The time for the scripts in tests, as of `RedisHub._given_time`; else empty."""
+    """In tests, the time for the scripts, as in `RedisHub._given_time`; else an empty text."""
 
     @property
     def _keys(self) -> tuple[str, str]:
@@ -30,7 +30,7 @@ class RedisBoard(NamedTuple):
         await self.call("EVAL", WATCH, 1, self._keys[0], round(keep_s * SECOND_US), self.given_time)
 
     async def watched_s(self) -> float:
-        """Returns for how many seconds a console is still open; 0 if none is."""
+        """Returns for how many more seconds a console counts as open; 0 if none does."""
         return (await self._leave("", b"", 0.0))[0]
 
     async def leave(self, name: str, payload: bytes, keep_s: float) -> bool:

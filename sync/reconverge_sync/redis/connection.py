@@ -23,9 +23,9 @@ DEFAULT_PORT: Final = 6379
 CONNECT_SHARE: Final = 0.5
 """The fraction of an exchange's time that connecting may take."""
 PLACES_MAX: Final = 64
-"""The most hosts in a URL: more than any URL needs."""
+"""The most hosts in a URL, which is more than any fleet needs."""
 SOCKETS: Final = ("redis+unix", "valkey+unix")
-"""The schemes of unix sockets. A scheme that begins with valkey is the same as with redis."""
+"""The schemes of URLs with a unix socket. A scheme with valkey means the same as one with redis."""
 
 
 class Place(NamedTuple):
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class Connection:
-    """The servers of a URL and the login to them. Its repr shows neither the user's name nor the password.
+    """The servers that a URL names, and the login to them. The repr shows neither the user's name nor the password.
 
     Args:
         url: `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, or `redis+unix:///path[?db=0]`; `valkey`
@@ -106,7 +106,7 @@ class Connection:
         self._changing: ChangingLogin | None = None
 
     def log_in_by(self, credentials: Credentials) -> None:
-        """Makes all connections ask this function for the login. Raises InvalidSetting if the URL has a login, too."""
+        """Makes each connection ask `credentials` for the login. Raises InvalidSetting if the URL has a login, too."""
         if self._options["username"] or self._options["password"]:
             raise InvalidSetting("credentials", "***", "is given, and the URL of the hub has a login; leave one out")
         self._changing = ChangingLogin(credentials)
@@ -118,7 +118,7 @@ class Connection:
         self._options["password"] = unquote(password) or None
 
     def _read_path(self, parts: SplitResult, *, serves: bool) -> bool:
-        """Reads the service and the database from the path. Returns whether it names a database."""
+        """Reads the service and the database from a URL's path; returns whether the path names a database."""
         path = parts.path.strip("/")
         if serves:
             service, _, path = path.partition("/")
@@ -154,7 +154,10 @@ class Connection:
     def client(
         self, timeout_s: float, *, connections_max: int, place: Place | None = None, **other: Any
     ) -> redis.asyncio.Redis:
-        """Makes a client of a server, by default the first, without connecting. `other` options replace the URL's."""
+        """Returns a client of a server, by default of the URL's first one, that has not connected yet.
+
+        Options in `other` replace the options of the URL.
+        """
         where: dict[str, Any] = {}
         if self.places:
             host, port = place or self.places[0]
@@ -183,7 +186,7 @@ class Connection:
 
 
 def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> str:
-    """Returns the path of a unix socket. Raises the exception that `refuse` makes of a problem."""
+    """Returns the path of a unix socket, from the parts of a URL. On a problem, raises the exception by `refuse`."""
     if not path:
         raise refuse("lacks the path of the socket, as in redis+unix:///run/redis.sock")
     if hosts not in ("", "localhost"):
@@ -192,7 +195,7 @@ def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> s
 
 
 def _place(host: str, default_port: int) -> Place:
-    """Returns a host and its port, read from a text. Raises ValueError."""
+    """Returns the place that a text names by a host and maybe a port. Raises ValueError."""
     parts = urlsplit(f"//{host}")
     port = default_port if parts.port is None else parts.port
     if port == 0 or parts.path or parts.query or parts.fragment:
@@ -201,7 +204,7 @@ def _place(host: str, default_port: int) -> Place:
 
 
 def _encrypted(kind: type[Any], tls: SharedContext) -> type[Any]:
-    """Makes a class of connections of that kind that use the shared TLS context, and make none of their own."""
+    """Returns a class like `kind` whose connections use the shared TLS context and make none of their own."""
 
     async def connect(self: Any) -> None:
         self.ssl_context.context = tls.get()
@@ -211,7 +214,7 @@ def _encrypted(kind: type[Any], tls: SharedContext) -> type[Any]:
 
 
 def _anonymous() -> dict[str, Any]:
-    """Returns options with which the client does not send its name, as a user without that right could not connect."""
+    """Returns options by which the client does not send its own name: a user without that right could not connect."""
     options = inspect.signature(redis.asyncio.Redis.__init__).parameters
     return {"driver_info": None} if "driver_info" in options else {"lib_name": None, "lib_version": None}
 

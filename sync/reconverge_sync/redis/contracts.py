@@ -17,12 +17,12 @@ PUT: Final = script("put_page")
 GET: Final = script("get_page")
 KEEP: Final = script("keep_pages")
 PAGES_AT_ONCE: Final = 256
-"""The most pages of one script, so that no node waits for longer than these take."""
+"""The most pages in one run of a script, so that no node has to wait for long until the server is free again."""
 _HASHED_DIGITS: Final = 8
 
 
 def shard_of(digest: str, shards: int) -> int:
-    """Returns the shard of a page. Raises HubUnavailable if `digest` is no digest."""
+    """Returns the number of the shard that stores a page. Raises HubUnavailable if `digest` is no digest."""
     try:
         return int(digest[:_HASHED_DIGITS], 16) % shards
     except ValueError:
@@ -31,7 +31,7 @@ def shard_of(digest: str, shards: int) -> int:
 
 
 def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]:
-    """Returns digests of pages grouped by shard, at most PAGES_AT_ONCE in a group. Raises HubUnavailable."""
+    """Returns groups of digests, each with its shard, of at most PAGES_AT_ONCE digests. Raises HubUnavailable."""
     groups: dict[int, list[str]] = {}
     for digest in digests:
         groups.setdefault(shard_of(digest, shards), []).append(digest)
@@ -43,7 +43,7 @@ def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]
 
 
 def was_swapped(reply: object) -> bool:
-    """Returns whether SWAP has replaced the index, by its reply. Raises HubUnavailable for an invalid reply."""
+    """Returns whether the script SWAP has replaced the index, by its reply. Raises HubUnavailable for another reply."""
     if reply not in (0, 1):
         problem = (
             f"the server's reply to a change of the index of contracts is {reply!r:.80}, not 0 or 1; {ONE_VERSION}"
@@ -53,7 +53,7 @@ def was_swapped(reply: object) -> bool:
 
 
 def page_in(reply: object) -> bytes | None:
-    """Returns the page in the reply of GET; None if there is none. Raises HubUnavailable for any other reply."""
+    """Returns the page in the reply of GET; None if there is none. Raises HubUnavailable for an invalid reply."""
     if reply is not None and type(reply) is not bytes:
         problem = (
             f"the server's reply for a page of contracts is of type {type(reply).__name__}, not bytes; {ONE_VERSION}"
@@ -63,7 +63,7 @@ def page_in(reply: object) -> bytes | None:
 
 
 def missing_in(reply: object, asked: list[str]) -> list[str]:
-    """Returns those of the digests `asked` for whose pages are missing, by the reply of KEEP.
+    """Returns those of the `asked` digests whose pages are missing, by the reply of the script KEEP.
 
     Raises HubUnavailable for an invalid reply.
     """

@@ -52,7 +52,7 @@ _BY_TEXT: Final = (
 _WRONG_SERVER: Final = frozenset(
     ("read-only", "loading", "master-down", "moving", "cluster-down", "no-replicas", "auth")
 )
-"""The kinds of replies after which a new connection may reach a server that can serve."""
+"""The kinds of error replies after which another connection may reach a server that can serve."""
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
@@ -86,7 +86,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
 
 
 def from_wrong_server(error: exceptions.RedisError) -> bool:
-    """Whether an error is the reply of a server that does not serve this client: a replica, or one that has moved."""
+    """Whether an error is the reply of a server that cannot serve: a replica, or one whose slot or role has moved."""
     if isinstance(error, exceptions.TryAgainError):  # the server is the right one, and a slot is being moved
         return False
     return as_unavailable(error).kind in _WRONG_SERVER

@@ -17,7 +17,7 @@ from reconverge.errors import HubUnavailable
 from reconverge_sync.redis.errors import as_unavailable
 
 READ_S: Final = 3600.0
-"""The seconds that one read waits for a message before the next read begins."""
+"""For how many seconds one read waits for a message; then the next read begins."""
 
 
 class RedisHints:
@@ -80,7 +80,7 @@ class RedisHints:
         await self._next("subscribe")
 
     async def _next(self, kind: str) -> None:
-        """Waits for the next message of that kind."""
+        """Waits until the connection receives a message of `kind`, such as "message" or "subscribe"."""
         messages = self._messages
         assert messages is not None
         while True:

@@ -63,14 +63,14 @@ EXCHANGE: Final = script_of("exchange")
 MARK_KEYS: Final = script("now", "mark_keys")
 _SHARED_KEYS: Final = ("meta", "nodes", "accounts")
 CONNECTIONS_MAX: Final = 4
-"""The most exchanges of one process that are under way at once; exchanges with further shards wait."""
+"""The most exchanges of one process that may be in progress at one time; exchanges with further shards wait."""
 
 
 class Servers(Protocol):
-    """Runs commands on the servers of a hub's shards, for one process and one event loop."""
+    """Runs commands on the servers that store a hub's shards, for one process and one event loop."""
 
     async def ask(self, shard: int, *command: object) -> object:
-        """Runs a command about keys of a shard, and returns the reply. Raises the client's errors."""
+        """Runs a command on the server of a shard, and returns the reply. Raises the client's errors."""
         ...
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class Servers(Protocol):
 
 
 class OneServer:
-    """The one server of all shards. Implements `Servers`."""
+    """A single server, which stores all shards. Implements `Servers`."""
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self.client = client
@@ -175,13 +175,13 @@ class RedisHub:
         await self._call("EVAL", POST, 1, self._key("settings"), payload, token_hex(8), _milliseconds(keep_s))
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Returns the published settings, or None. If they have not changed, only their mark is transferred."""
+        """Returns the published settings; None if there are none. Unchanged settings are not transferred again."""
         reply = await self._call("EVAL", READ, 1, self._key("settings"), self._posted.mark, bytes_max + 1)
         self._posted = posted(reply, self._posted)
         return self._posted.payload
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
-        """Returns the index of the contracts, or None. If it has not changed, only its mark is transferred."""
+        """Returns the index of the contracts; None if there is none. An unchanged index is not transferred again."""
         reply = await self._call("EVAL", READ, 1, self._key("contracts"), self._index.mark, bytes_max + 1)
         self._index = posted(reply, self._index)
         return self._index.payload
@@ -200,7 +200,7 @@ class RedisHub:
         return page_in(await self._call("EVAL", GET, 1, self._page_key(digest), bytes_max + 1, shard=shard))
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """Extends the time of pages to `keep_s`, with one command for each shard. Returns the missing digests."""
+        """Makes pages expire in `keep_s` seconds, by one command for each shard; returns the missing pages' digests."""
         missing: list[str] = []
         for shard, group in by_shard(digests, self._shards):
             keys = [self._page_key(each) for each in group]
@@ -219,7 +219,7 @@ class RedisHub:
         return self._connection.client(self._settings.timeout_s, connections_max=1)
 
     def _key(self, name: str) -> str:
-        """Returns a key that the whole namespace has once, in shard 0."""
+        """Returns the Redis key for data that a namespace has once; it is in shard 0."""
         return f"{_prefix(self._settings.namespace, 0)}{name}"
 
     def _page_key(self, digest: str) -> str:
@@ -269,7 +269,7 @@ class RedisHub:
         return (await drop_cells(self._asking(shard), prefix, cells, self._given_time()))[1]
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """Searches and erases some keys of an identity. The user needs the right to SCAN beside those of an agent."""
+        """Takes one step in erasing an identity. The user needs the right to SCAN besides the rights of an agent."""
         prefix = _prefix(self._settings.namespace, shard)
         return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._given_time())
 
@@ -296,7 +296,7 @@ class RedisHub:
         return RedisBoard(self._asking(0), _prefix(self._settings.namespace, 0), self._given_time())
 
     def _asking(self, shard: int) -> Callable[..., Awaitable[object]]:
-        """Returns a function that runs a command on the server of a shard."""
+        """Returns a function that runs commands on the server of a shard, and raises HubUnavailable."""
         return partial(self._call, shard=shard)
 
     def _given_time(self) -> str:
@@ -318,7 +318,7 @@ class RedisHub:
     def _target(
         self, place: Place | None = None, *, client: redis.asyncio.Redis, shard: int = 0, clustered: bool = False
     ) -> RedisTarget:
-        """Describes a server for a diagnosis, by default the server in the URL."""
+        """Returns a description of a server to be diagnosed, by default of the server in the URL."""
         namespace = self._settings.namespace
         scratch = scratch_namespace(namespace)
         trial = TRIAL._replace(shard=shard)
@@ -343,7 +343,7 @@ class RedisHub:
             await servers.close()
 
     async def _run(self, shard: int, keys: int, *keys_and_arguments: bytes) -> object:
-        """Returns the reply of the merge rule's script. `keys` is the number of keys, before the arguments."""
+        """Runs the script of the merge rule, and returns the reply; the first `keys` arguments are Redis keys."""
         return await run(self._asking(shard), EXCHANGE, keys, *keys_and_arguments)
 
     async def _call(self, *command: object, shard: int = 0) -> object:
@@ -363,7 +363,7 @@ class RedisHub:
         raise problem
 
     def _connected(self) -> redis.asyncio.Redis:
-        """Returns the client of this process and this event loop."""
+        """Returns the client for this process and event loop; makes it if there is none."""
         server = self._per_loop.get()
         assert isinstance(server, OneServer)
         return server.client
@@ -393,7 +393,7 @@ def _keys(namespace: str, batch: Batch) -> list[bytes]:
 
 
 def _cells_of(limit: LimitReport) -> str:
-    """Returns the common prefix, within a shard, of the keys of a limit's cells."""
+    """Returns the text with which, after the shard's prefix, the Redis keys of a limit's cells begin."""
     name, counted, window_us, variant = cells_of(limit)
     return f"c{SCHEMA_VERSION}:{name}:{CELL_KINDS[counted]}:{window_us}{variant}:"
 

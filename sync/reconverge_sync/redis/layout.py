@@ -19,31 +19,33 @@ CELL: Final = (
     "silent", "reset_us", "learn_until_us", "first", "reserved", "restless", "vouchers", "pooled", "carry_milli",
     "unit", "uncovered",
 )  # fmt: skip
-"""The sums of a cell, in the order in which they are packed; those at the end may be missing."""
+"""The names of a cell's sums, in the order in which they are packed; sums at the end may be missing in stored cells."""
 ENTRY: Final = (
     "epoch", "seen_us", "current", "previous", "allowance", "overdraft", "need_milli", "demand_milli", "window_demand",
     "capacity", "base", "debt", "ask", "ask_since_us", "reset_us", "current_until_us", "previous_until_us", "lease_us",
     "vouchers",
 )  # fmt: skip
-"""The numbers of one node's entry, in the order in which they are packed; those at the end may be missing."""
+"""The names of the numbers in a node's entry, in the order in which they are packed; numbers at the end may be
+missing."""
 SEEN_US: Final = 1 + ENTRY.index("seen_us")
-"""The place of `seen_us` in an entry, counted from 1 as in Lua; the next two constants are places of other numbers."""
+"""The index of `seen_us` in an entry, counted from 1 as in Lua; the next two constants are indexes of other numbers."""
 LEASE_US: Final = 1 + ENTRY.index("lease_us")
 LEARN_UNTIL_US: Final = 1 + CELL.index("learn_until_us")
 SIGNED: Final = frozenset(("epoch", "current"))
 """The fields of a report that may be negative."""
 MERGED, STALE, LAPSED = map(int, Status)
 KEPT_MS: Final = 62 * 86_400_000
-"""The least milliseconds for which a Redis keeps the shared keys of a shard: as long as cells of a limit per month."""
+"""For how many milliseconds at least a Redis keeps the keys that a shard has once: as long as a cell of a monthly
+limit."""
 
 
 def letters_of(row: Struct) -> list[str]:
-    """Returns the letter of Python's `struct` for each number of a row."""
+    """Returns for each number in a row its letter in the format of Python's `struct`."""
     return [letter for count, letter in re.findall(r"(\d{0,3})([a-zA-Z])", row.format) for _ in range(int(count or 1))]
 
 
 def in_lua(row: Struct) -> str:
-    """Returns the format of a row for Lua's `struct`. An `i` without a number has 32 bits, and is read fastest."""
+    """Returns the format of a row for Lua's `struct`; an `i` without a size has 32 bits, and is read fastest."""
     numbers = [("I" if letter.isupper() else "i", calcsize(f"<{letter}")) for letter in letters_of(row)]
     return "<" + "".join(sign if size == 4 else f"{sign}{size}" for sign, size in numbers)
 
@@ -62,4 +64,4 @@ REPORT_BYTES, REPORT_WIDE_BYTES = (row.size for row in REPORT_ROWS)
 ANSWER, ANSWER_WIDE = map(in_lua, ANSWER_ROWS)
 ANSWER_HEADER: Final = in_lua(codec.ANSWER_HEADER)
 NARROW_MAX: Final = 2**31 - 1
-"""The largest amount of a narrow answer."""
+"""The largest amount that fits into a narrow row of an answer."""

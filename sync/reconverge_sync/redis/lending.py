@@ -18,15 +18,15 @@ from reconverge_sync.redis.scripts import script
 from reconverge_sync.redis.stored import unpacked
 
 CELLS: Final = f"c{SCHEMA_VERSION}:"
-"""The beginning of each cell's name."""
+"""The beginning of the name of each cell that can get a loan, with the version of the schema."""
 LOANS_MAX: Final = 256
-"""The most loans at a time, so that no other node waits for longer than these take."""
+"""The most loans in one call, so that no node has to wait for long until the server is free again."""
 WISHES: Final = script("now", "wishes")
 LEND: Final = script("now", "lend")
 
 
 def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[list[str], list[str | int]]:
-    """Returns loans as the names of their cells and the arguments of LEND. Raises HubUnavailable for invalid loans."""
+    """Returns the names of the cells and the arguments for the script LEND. Raises HubUnavailable for invalid loans."""
     if not (0 < len(lender) <= 128 and 0 < sequence <= WHOLE_MAX and len(loans) <= LOANS_MAX):
         problem = f"the batch {sequence} of {len(loans)} loans of {lender[:80]!r} is invalid; send at most {LOANS_MAX}"
         raise HubUnavailable("protocol", problem, applied=False)
@@ -40,19 +40,24 @@ def lend_arguments(lender: str, sequence: int, loans: Sequence[Loan]) -> tuple[l
 
 
 def read_wishes(reply: Any) -> Wishes:
-    """Returns the wishes in the reply of WISHES. Raises HubUnavailable for an invalid reply."""
+    """Returns the wishes in the reply of the script WISHES. Raises HubUnavailable for an invalid reply."""
     try:
         hub_us, generation, lease_us, *flat = reply
         named = zip(flat[::2], flat[1::2], strict=True)
         wishes = tuple(_wish(str(name, "utf-8"), packed) for name, packed in named)
         return Wishes(int(hub_us), str(generation, "utf-8"), _whole(lease_us), wishes)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        problem = f"the wishes of a region's nodes at its hub cannot be read: {str(error)[:200]}; {ONE_VERSION}"
+        problem = (
+            f"the list of cells that need loans, from a region's hub, cannot be read: {str(error)[:200]}; {ONE_VERSION}"
+        )
         raise HubUnavailable("protocol", problem) from error
 
 
 def read_lent(reply: Any, *, loans: int) -> Lent:
-    """Returns the result of `loans` loans, from the reply of LEND. Raises HubUnavailable for an invalid reply."""
+    """Returns the result of making `loans` loans, from the reply of the script LEND.
+
+    Raises HubUnavailable for an invalid reply.
+    """
     try:
         hub_us, generation, stale, *held = reply
         if len(held) != loans:
@@ -66,9 +71,11 @@ def read_lent(reply: Any, *, loans: int) -> Lent:
 
 def _wish(name: str, packed: Any) -> Wish:
     limit, *numbers = unpacked(packed)
-    if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != len(Wish._fields) - 2:
+    expected = len(Wish._fields) - 2
+    if type(limit) is not str or not name.startswith(CELLS) or len(numbers) != expected:
         raise ValueError(
-            f"the wish of a region for the limit {shown(limit)} has {len(numbers)} numbers, or an invalid cell"
+            f"the cell {name!r:.40} of the limit {shown(limit)} has {len(numbers)} numbers; valid are cells whose"
+            f" names begin with {CELLS}, with {expected} numbers"
         )
     return Wish(name, limit, *map(_whole, numbers))
 

@@ -12,7 +12,7 @@ from reconverge.hub.registry import Credentials
 
 
 class ChangingLogin(CredentialProvider):
-    """Asks an application's function for the user's name and the password, beside the event loop."""
+    """Asks an application's function for the user's name and the password, in a thread beside the event loop."""
 
     def __init__(self, ask: Credentials) -> None:
         self._ask = ask
@@ -23,7 +23,7 @@ class ChangingLogin(CredentialProvider):
         raise NotImplementedError("the clients of hubs are asynchronous; use get_credentials_async")
 
     async def get_credentials_async(self) -> Any:
-        """Returns what the function returns. Raises AuthenticationError if it fails or returns something else.
+        """Returns the login that the function returns. Raises AuthenticationError if it fails or returns anything else.
 
         The error shows neither the function's own error, which may contain secrets, nor what it returned.
         """

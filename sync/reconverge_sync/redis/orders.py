@@ -22,29 +22,30 @@ ADOPT: Final = script("adopt")
 END_WAITS: Final = script("end_waits")
 SCANNED_AT_ONCE: Final = 1000
 CELLS_AT_ONCE: Final = 256
-"""The most cells of one script, as of one batch, so that no node waits for longer than these take."""
+"""The most cells in one run of a script, as many as in a batch, so that no node has to wait for long."""
 CALLS_MAX: Final = 1_000_000
-"""The most calls of SCAN; more would mean a thousand million keys on the server, and so a fault."""
+"""The most calls of SCAN in one search. More would mean a thousand million keys on the server, and so a fault."""
 ORDER: Final = script("now", "order_erasure")
 READ_ORDERS: Final = script("now", "read_erasures")
 DROP_KEYS: Final = script("now", "drop_keys")
 ERASE_USAGE: Final = script("usage_erase")
 _CELL: Final = re.compile(r"c\d+:[^:]*:[^:]*:[^:]*:(.*)", re.DOTALL)
-"""The pattern of a cell's name without the shard's prefix: schema, limit, algorithm, window, key."""
+"""The pattern of a cell's name without the shard's prefix, whose parts are schema, limit, algorithm, window and key;
+its group is the key."""
 _USAGE: Final = re.compile(r"u1:([tipoa]):")
 
 
 async def read_data(call: Call, prefix: str, given_time: str) -> HubData:
     """Returns the state of a shard's data. Raises HubUnavailable.
 
-    `call` runs a command on the shard's server; the shard's keys begin with `prefix`.
+    `call` runs a command on the shard's server; `prefix` is the beginning of the shard's Redis keys.
     """
     reply = await call("EVAL", READ_KEYS, 2, f"{prefix}meta", f"{prefix}nodes", given_time)
     return data_of(*read_shard(reply, ()))
 
 
 async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) -> Adoption:
-    """Ends the wait of a shard after a loss of its data. It can be repeated after a failure. Raises HubUnavailable."""
+    """Ends a shard's wait after a loss of its data; can be repeated after a failure. Raises HubUnavailable."""
     problem = refusal(await read_data(call, prefix, given_time), generation)
     if problem:
         return Adoption(problem, 0)
@@ -65,7 +66,7 @@ async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) 
 
 
 async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> Erasures:
-    """Returns the orders to erase that are newer than `since_us`. Raises HubUnavailable."""
+    """Returns the orders to erase that are later than `since_us`, and the hub's time. Raises HubUnavailable."""
     reply = await call("EVAL", READ_ORDERS, 1, key, since_us, given_time)
     try:
         hub_us, *flat = (str(each, "utf-8") for each in reply)
@@ -77,12 +78,12 @@ async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> E
 
 
 async def give_orders(call: Call, key: str, marks: Sequence[str], given_time: str) -> int:
-    """Stores orders to erase, one for each mark. Raises HubUnavailable."""
+    """Stores an order to erase for each mark; returns the moment of the last order. Raises HubUnavailable."""
     return int(await call("EVAL", ORDER, 1, key, given_time, KEPT_US, ORDERS_MAX, *marks))
 
 
 async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], given_time: str) -> tuple[int, int]:
-    """Drops cells that no live node has. Returns how many were dropped, and how many stay. Raises HubUnavailable."""
+    """Drops cells that no live node has; returns how many were dropped, and how many stay. Raises HubUnavailable."""
     dropped = kept = 0
     for first in range(0, len(cells), CELLS_AT_ONCE):
         keys = (f"{prefix}meta", f"{prefix}nodes", *cells[first : first + CELLS_AT_ONCE])
@@ -94,9 +95,9 @@ async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], given_time
 async def erase_step(
     call: Call, prefix: str, identity: str, names: Sequence[str], cursor: int, given_time: str
 ) -> Erased:
-    """Searches and erases some keys of an identity, from a cursor of SCAN on. Raises HubUnavailable.
+    """Erases an identity from the keys that one SCAN from `cursor` on returns. Raises HubUnavailable.
 
-    A key that SCAN returns twice counts once, as it is gone the second time.
+    A key that SCAN returns twice counts once, because it is gone the second time.
     """
     cursor, found = await call("SCAN", cursor, "MATCH", f"{prefix}[cu]*", "COUNT", SCANNED_AT_ONCE)
     wanted, cells, rows = set(names), dict[bytes, None](), 0

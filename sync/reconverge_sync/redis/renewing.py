@@ -25,7 +25,7 @@ from reconverge_sync.redis.errors import from_wrong_server
 
 
 class WrongReplies:
-    """Counts the replies of wrong servers that the connections of one client have got."""
+    """Counts the replies, to connections of one client, which show that the server is the wrong one."""
 
     __slots__ = ("count",)
 
@@ -34,13 +34,13 @@ class WrongReplies:
 
 
 class RenewedConnection(AbstractConnection):
-    """A connection that connects anew at its next use after a reply of a wrong server."""
+    """A connection that closes and connects anew at its next use after the server has replied that it cannot serve."""
 
     def __init__(self, *arguments: Any, wrong_replies: WrongReplies, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._wrong_replies = wrong_replies
         self._made_at: int | None = None
-        """The count of wrong replies when the connection was made; None while it is being made."""
+        """The number of wrong replies so far when this connection was made; None while it is being made."""
 
     async def connect(self) -> None:
         if self._made_at is not None and self._made_at != self._wrong_replies.count:

@@ -42,19 +42,19 @@ SOURCES: Final[Mapping[str, ModuleType]] = {
     "merge/usage.py": merge_usage,
     "redis/layout.py": layout,
 }
-"""The modules that a script may name."""
+"""The modules of Python from which a script may name a number, by the name that scripts use."""
 _DECLARED: Final = re.compile(r"^( *local )([A-Z_, ]+)( -- from (\S+\.py))$", re.MULTILINE)
 
 
 def script(*names: str) -> bytes:
-    """Returns the text of a script, joined from the files with these names in this folder, with its numbers."""
+    """Returns the text of a script, joined from the files of these names in this folder, with numbers filled in."""
     folder = files("reconverge_sync.redis")
     text = "".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in names)
     return filled(text).encode()
 
 
 def filled(text: str) -> str:
-    """Returns the text of a script with its numbers from Python filled in."""
+    """Returns the text of a script in which the names of numbers in Python are replaced by the numbers."""
     return _DECLARED.sub(_with_values, text)
 
 
@@ -65,14 +65,14 @@ def _with_values(declared: re.Match[str]) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Returns a number or a short text as a literal of Lua."""
+    """Returns a number or a short text as it is written in Lua."""
     if isinstance(value, bytes):
         value = value.decode()
     return repr(value)
 
 
 Call = Callable[..., Awaitable[Any]]
-"""Runs a command on a server and returns the reply, as in `call("GET", key)`. Raises HubUnavailable."""
+"""A function that runs a command on a server and returns the reply, as in `call("GET", key)`. Raises HubUnavailable."""
 
 
 class Script(NamedTuple):
@@ -83,13 +83,13 @@ class Script(NamedTuple):
 
 
 def script_of(*names: str) -> Script:
-    """Returns a script as `script` does, with its SHA-1."""
+    """Returns the script that is joined from the files of these names, with its SHA-1."""
     text = script(*names)
     return Script(text, sha1(text, usedforsecurity=False).hexdigest())
 
 
 async def run(call: Call, what: Script, keys: int, *keys_and_arguments: object) -> Any:
-    """Runs a script and returns its reply. `keys` is the number of keys, before the arguments."""
+    """Runs the script `what` and returns its reply; the first `keys` of the arguments are Redis keys."""
     try:
         return await call("EVALSHA", what.sha, keys, *keys_and_arguments)
     except HubUnavailable as error:

@@ -16,14 +16,14 @@ READ: Final = script("read_settings")
 
 
 class Posted(NamedTuple):
-    """The settings that a reader has read last, with their mark."""
+    """The settings that a reader has read last, and their mark."""
 
     mark: bytes = b""
     payload: bytes | None = None
 
 
 def posted(reply: object, known: Posted) -> Posted:
-    """Returns the settings after a reply of READ, which may be the `known` ones. Raises HubUnavailable if invalid."""
+    """Returns the settings in a reply of the script READ, or `known` if they are unchanged. Raises HubUnavailable."""
     match reply:
         case []:
             return Posted()

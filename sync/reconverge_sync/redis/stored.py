@@ -23,14 +23,14 @@ READ_KEYS: Final = script("now", "read_keys")
 FRACTIONS: Final = frozenset(("fill_milli", "carry_milli"))
 TEXTS: Final = frozenset(("first",))
 LEAST: Final = (13, 10)
-"""How many numbers a stored cell, and a stored entry, have at least."""
+"""The least number of numbers in a stored cell, and in a stored entry."""
 Fields = Mapping[bytes, bytes]
 
 
 def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard, int]:
-    """Reads the reply of READ_KEYS. Returns the shard with the asked cells, and the hub's time in microseconds.
+    """Returns the shard with the cells in the reply of the script READ_KEYS, and the hub's time in microseconds.
 
-    Raises HubUnavailable if the reply is invalid, or the data were stored by a newer version.
+    Raises HubUnavailable if the reply is invalid, or if a newer version has stored the data.
     """
     try:
         hub_us, generation, born_us, lost, schema, adopted, nodes, *cells = reply
@@ -52,7 +52,7 @@ def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard,
 
 
 def _fields(flat: Any) -> dict[bytes, bytes]:
-    """Returns a hash from a list of fields and values in turn."""
+    """Returns a Redis hash as a dictionary, from a flat list of fields and values."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -86,7 +86,7 @@ def _loans(packed: bytes | None) -> dict[str, Credit]:
 
 
 def _numbers(packed: bytes, names: Sequence[str], *, least: int) -> dict[str, Any]:
-    """Returns packed numbers, in the order of `names`, by name. Raises ValueError if there are fewer than `least`."""
+    """Returns packed numbers by their `names`, in that order. Raises ValueError if there are fewer than `least`."""
     values = list(unpacked(packed))
     if not least <= len(values) <= len(names):
         raise ValueError(f"a cell or a node's entry has {len(values)} numbers instead of {least} to {len(names)}")
@@ -94,7 +94,7 @@ def _numbers(packed: bytes, names: Sequence[str], *, least: int) -> dict[str, An
 
 
 def unpacked(packed: bytes) -> msgpack.Unpacker:
-    """Returns the values that a script has packed one after the other."""
+    """Returns an iterator of the values that a script has packed one after another."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(packed)
     return unpacker
@@ -109,7 +109,7 @@ def _value(name: str, value: object) -> object:
 
 
 def _whole(value: object, name: str = "a field of a node or a loan") -> int:
-    """Returns a whole number of a Lua script, which may come as a double. Raises ValueError for any other value."""
+    """Returns `value` as a whole number; Lua may have stored it as a double. Raises ValueError for any other value."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int or abs(value) > WHOLE_MAX:

@@ -57,9 +57,10 @@ T = TypeVar("T")
 
 UNREADABLE: Final = "the usage that the server keeps cannot be read"
 META_MS: Final = Retention().keep_ms(MONTH)
-"""The milliseconds for which the marks of an export are kept after the last batch."""
+"""For how many milliseconds after the last batch the marks of an export are kept."""
 EVENTS_KEPT_MS: Final = META_MS
-"""The milliseconds for which issued events are kept: as long as any period, or events would be issued again."""
+"""For how many milliseconds issued events are kept: as long as any period, because events would else be issued
+again."""
 SKETCHES_KEPT_MS: Final = SKETCHES_KEPT_HOURS * LENGTH_MS[HOUR]
 MILLI: Final = 1000
 
@@ -74,7 +75,7 @@ SECRET: Final = script_of("usage_secret")
 
 
 class RedisUsage:
-    """The usage ledger of a Redis.
+    """The usage ledger that a Redis stores.
 
     Args:
         ask: runs a command on the server of a shard, as in `ask("GET", key, shard=0)`.
@@ -101,7 +102,7 @@ class RedisUsage:
         self._addresses = RedisAddresses(ask, self._run, self._name, given_time=self._given_time)
 
     def preceded_by(self, ensure: Callable[[], Awaitable[None]]) -> RedisUsage:
-        """Returns a ledger of the same data that awaits `ensure` before each command. That may raise HubUnavailable."""
+        """Returns a ledger of the same data that awaits `ensure()` before each command, and raises its exceptions."""
         ask = self._ask
 
         async def ask_then(*command: object, shard: int = 0) -> object:
@@ -209,7 +210,7 @@ class RedisUsage:
 
 
 class RedisAddresses:
-    """The address ledger of a Redis. `ask` runs a command, `run` a script, `name` returns a key of a shard."""
+    """The address ledger that a Redis stores. `ask` runs a command, `run` a script, `name` returns a key of a shard."""
 
     def __init__(
         self,
@@ -227,7 +228,7 @@ class RedisAddresses:
         self._sketches_max = sketches_max
 
     async def secret(self, proposed: bytes) -> bytes:
-        """Returns the fleet's secret, which is `proposed` if there is none yet."""
+        """Returns the secret of the fleet; `proposed` becomes the secret if there is none yet."""
         return bytes(await self._run(SECRET, 0, [self._name(0)("secret")], proposed, SECRET_KEPT_MS))
 
     async def note(self, report: AddressReport) -> int:
@@ -251,12 +252,12 @@ class RedisAddresses:
             raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from error
 
     def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
-        """Returns the key of an hour's sketches. It has a hash of the secret, as key names are visible to others."""
+        """Returns the Redis key of an hour's sketches, with a hash of `secret`, as others may see key names."""
         return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
 
 
 def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]]:
-    """Returns rows grouped by period and page: each with its place in the batch, its field and its counts."""
+    """Returns rows grouped by period and page; of each its index in the batch, its name in bytes and its counts."""
     groups: dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]] = {}
     for place, (period, key, counts) in enumerate(rows):
         field = field_of(key)
@@ -272,7 +273,7 @@ def _packed(value: object) -> bytes:
 
 
 def _read(reader: Callable[[Any], T], reply: object) -> T:
-    """Returns what `reader` finds in a reply. Raises HubUnavailable if it cannot read the reply."""
+    """Returns `reader(reply)`. Raises HubUnavailable if the reader cannot read the reply."""
     try:
         return reader(reply)
     except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
@@ -280,7 +281,7 @@ def _read(reader: Callable[[Any], T], reply: object) -> T:
 
 
 def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
-    """Returns the fields and values of a hash, from the dictionary of HGETALL or the list of a script's reply."""
+    """Returns the fields and values of a Redis hash, from the dictionary of HGETALL or from a script's flat list."""
     if isinstance(found, Mapping):
         return list(found.items())
     return list(zip(found[::2], found[1::2], strict=True))
@@ -289,7 +290,7 @@ def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
 def _recorded(reply: Any, places: Sequence[int]) -> Recorded:
     """Returns the result of recording a batch of usage, from the script's reply.
 
-    `places` has the place in the batch of each row, in the order in which the script got the rows.
+    `places` has the index in the batch of each row, in the order in which the script got the rows.
     """
     known, merged, folded, hub_us, count, *rest = reply
     refused = tuple(sorted(places[int(each) - 1] for each in rest[:count]))
@@ -336,12 +337,12 @@ def _marks(kind: str, fields: dict[bytes, bytes]) -> ExportMarks:
 
 
 def _identity(field: bytes) -> str:
-    """Returns the identity that a field of an hour's sketches belongs to. Raises ValueError if it is no text."""
+    """Returns the identity whose sketch has the name `field` in an hour's hash. Raises ValueError if it is no text."""
     return field[1:].decode("utf-8", "surrogatepass")
 
 
 def _checked_sketch(sketch: bytes) -> bytes:
-    """Returns a sketch unchanged. Raises ValueError if its length is wrong."""
+    """Returns `sketch` unchanged. Raises ValueError if it has the wrong length."""
     if len(sketch) != REGISTERS:
         raise ValueError(f"a sketch has {len(sketch)} bytes instead of {REGISTERS}")
     return bytes(sketch)

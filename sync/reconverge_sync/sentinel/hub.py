@@ -47,7 +47,7 @@ class SentinelHub(RedisHub):
         return SentinelMaster(self._connection, self._settings.timeout_s)
 
     async def _listening_client(self) -> redis.asyncio.Redis:
-        """Makes a client of the master, which is searched for anew each time."""
+        """Returns a client of the master, which is looked up at the Sentinels each time."""
         finder = SentinelMaster(self._connection, self._settings.timeout_s)
         try:
             return finder.client_at(await finder.place(), connections_max=1)

@@ -30,13 +30,13 @@ from reconverge_sync.redis.errors import from_wrong_server
 from reconverge_sync.redis.hub import CONNECTIONS_MAX, OneServer
 
 FIND_SHARE: Final = 0.4
-"""The fraction of an exchange's time that finding the master may take."""
+"""The fraction of an exchange's time that the search for the master may take."""
 ANSWER_SHARE: Final = 0.8
-"""The fraction of an exchange's time that the master may take; after that it is searched for anew."""
+"""The fraction of an exchange's time that the master may take to answer; after that it is searched for anew."""
 
 
 class SentinelMaster:
-    """Sends commands to the master of a service, and searches for it at first and after failures. Implements `Servers`.
+    """Sends commands to the master of a service; searches for it at first and after failures. Implements `Servers`.
 
     All Sentinels are asked at the same moment. Of those that do not fail, the majority decides which server is used; if
     the time is up before, the server with the most votes is used. Every connection begins with the question whether the
@@ -68,7 +68,7 @@ class SentinelMaster:
             return answer
 
     async def place(self) -> Place:
-        """Returns the master's address, by the Sentinels. Raises HubUnavailable, or the client's errors."""
+        """Returns the address of the master, by the Sentinels. Raises HubUnavailable or the client's errors."""
         async with asyncio.timeout(self._timeout_s * FIND_SHARE):
             return await self._named()
 
@@ -93,7 +93,7 @@ class SentinelMaster:
             return self._server
 
     def client_at(self, place: Place, *, connections_max: int) -> redis.asyncio.Redis:
-        """Makes a client of the server at an address; its connections fail if the server is no master."""
+        """Returns a client of the server at `place`, whose connections fail unless that server is a master."""
         return self._connection.client(
             self._timeout_s * ANSWER_SHARE,
             connections_max=connections_max,
@@ -160,7 +160,7 @@ class SentinelMaster:
 
 
 async def _dismiss(questions: Collection[asyncio.Task[Place]], clients: Collection[redis.asyncio.Redis]) -> None:
-    """Cancels the questions to the Sentinels, and closes their connections."""
+    """Cancels the tasks that ask Sentinels, and closes the clients that they use."""
     for question in questions:
         question.cancel()
     await asyncio.gather(*questions, return_exceptions=True)
@@ -168,7 +168,7 @@ async def _dismiss(questions: Collection[asyncio.Task[Place]], clients: Collecti
 
 
 async def _connect_to_master(connection: Any) -> None:
-    """Begins a connection: logs in, and checks that the server is a master. Raises ReadOnlyError if it is not."""
+    """Logs a new connection in, and checks that its server is a master. Raises ReadOnlyError if it is not."""
     await connection.on_connect()
     await connection.send_command("HELLO")
     role = pairs(await connection.read_response()).get("role")

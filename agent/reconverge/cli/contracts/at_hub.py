@@ -40,7 +40,7 @@ def tell_version(version: int, namespace: str, sentence: str, *, as_json: bool) 
 
 
 def author_as_said(author: str) -> str:
-    """Returns the author given on the command line, or else the name of the user that runs the command."""
+    """Returns `author`, from the command line, or if that is empty the name of the user that runs the command."""
     if author:
         return author
     try:

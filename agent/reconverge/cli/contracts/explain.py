@@ -131,9 +131,9 @@ def reset(
 
 
 def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Returns the limits that can be reset, and the other limits, each with the facts that `facts` lacks for it.
+    """Returns the names of the limits that can be reset, and of the others, each with the facts that `facts` lacks.
 
-    Limits on work in progress are among the other limits, without a missing fact: only the end of the work frees them.
+    Limits on work in progress are among the others, without a missing fact: only the end of the work frees them.
     """
     left = dict[str, list[str]]()
     for term in counted:
@@ -163,7 +163,7 @@ async def _contracts_at(opened: Hub, url: str, namespace: str, file: Path | None
 
 
 def _facts(given: Sequence[str]) -> dict[str, str]:
-    """Returns the values of `--fact`, by name. Raises InvalidSetting."""
+    """Returns the values of `--fact` by the fact's name. Raises InvalidSetting."""
     facts: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")

@@ -60,7 +60,7 @@ def _imported(file: Path, source: str, customer: str | None) -> Imported:
 
 
 def _language_of(out: Path) -> str:
-    """Returns the language of a new file, by the end of its name. Raises InvalidSetting."""
+    """Returns the language to write to the file `out`, yaml, json or toml, by its extension. Raises InvalidSetting."""
     languages = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
     if out.suffix not in languages:
         raise InvalidSetting(

@@ -184,7 +184,7 @@ def _show(shown: Shown, span: Span, *, as_json: bool) -> None:
 
 
 def _on_slots(document: Document) -> Iterator[str]:
-    """Yields the names of the limits on work in progress."""
+    """Yields the names of the limits in a document that count work in progress, which a recording cannot show."""
     for plan in document.plans.values():
         yield from (name for name, each in plan.limits.items() if each.limit.slots)
     for customer in document.customers.values():

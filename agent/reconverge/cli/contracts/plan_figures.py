@@ -23,7 +23,7 @@ DAY_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The outcome of a rehearsal, and the settings of its display."""
+    """The outcome of a rehearsed change of contracts, the files that it is about, and how it is to be displayed."""
 
     outcome: RehearsalOutcome
     recording: str
@@ -49,7 +49,7 @@ class Shown:
         return since_beginning(moment_ns // SECOND_NS)
 
     def hour(self, effect: Effect) -> str:
-        """Returns the hour with most of the requests that a change affects, and their number, as a table shows them."""
+        """Returns the hour with most requests of `effect`, and their number, as a cell of the table."""
         return f"{self.moment(effect.busiest_ns)} ({effect.in_busiest})"
 
     def as_json(self) -> dict[str, object]:
@@ -156,7 +156,7 @@ def heading(shown: Shown, first_ns: int, last_ns: int) -> str:
 
 
 def left_out(shown: Shown, effects: Sequence[Effect]) -> str:
-    """Returns a sentence with the number of customers that the table leaves out; empty if it shows all."""
+    """Returns a sentence with the number of customers that are not in the table; empty if it shows all."""
     more = effects[shown.top :]
     if not more:
         return ""
@@ -165,7 +165,7 @@ def left_out(shown: Shown, effects: Sequence[Effect]) -> str:
 
 
 def verdict(shown: Shown) -> str:
-    """Returns a sentence that says whether too many requests are newly refused; empty if no maximum was given."""
+    """Returns a sentence on whether too many requests are newly refused; empty if no maximum was given."""
     if shown.most is None:
         return ""
     refused, most = shown.outcome.newly_refused, int(shown.most)
@@ -191,7 +191,7 @@ def admitted_by_both(outcome: RehearsalOutcome) -> int:
 
 
 def percent_of(count: int, whole: int) -> float:
-    """Returns `count` in percent of `whole`, rounded to four digits."""
+    """Returns `count` in percent of `whole`, with four significant digits."""
     return float(f"{100 * count / whole:.4g}")
 
 

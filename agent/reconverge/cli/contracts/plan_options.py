@@ -23,7 +23,7 @@ _MOST: Final = re.compile(r"(?P<number>\d{1,15})|(?P<percent>\d{1,15}(?:\.\d{1,1
 
 
 def facts_in(texts: Sequence[str]) -> dict[str, str]:
-    """Reads FACT=COLUMN options. Returns the column of each fact. Raises InvalidSetting."""
+    """Reads options of the form FACT=COLUMN. Returns the column of each fact. Raises InvalidSetting."""
     facts: dict[str, str] = {}
     for text in texts:
         name, _, column = text.partition("=")
@@ -40,7 +40,10 @@ def facts_in(texts: Sequence[str]) -> dict[str, str]:
 
 
 def of_limits(setting: str, texts: Sequence[str] | None) -> dict[str, str]:
-    """Reads COLUMN and LIMIT=COLUMN options. Returns the column of each limit's amounts. Raises InvalidSetting."""
+    """Reads options of the form COLUMN or LIMIT=COLUMN. Returns the column of each limit, by name.
+
+    COLUMN alone is for all limits, under the name EVERY_LIMIT. Raises InvalidSetting, which names `setting`.
+    """
     columns: dict[str, str] = {}
     for text in texts or ():
         limit, _, column = text.partition("=") if "=" in text else (EVERY_LIMIT, "", text)
@@ -70,7 +73,10 @@ def most_refused(text: str, requests: int) -> Fraction:
 
 
 def settle_after_ns(settle_after: float | None, columns: RecordingColumns) -> int:
-    """Returns how long a request takes until it is settled, in nanoseconds. Raises InvalidSetting."""
+    """Returns how long after its beginning a request's settled costs are charged, in nanoseconds.
+
+    Raises InvalidSetting for an invalid time, and for one without effect, as no column has settled costs.
+    """
     if settle_after is None:
         return round(SETTLE_AFTER_S * SECOND_NS)
     if not columns.settles:
@@ -119,7 +125,7 @@ def _facts_of(document: Document) -> Iterator[str]:
 
 
 def _names_moments(document: Document) -> bool:
-    """Whether the contracts in a document depend on the date."""
+    """Whether the contracts in a document depend on the date: a plan or a switch begins or ends at some moment."""
     switches = [each.switch for plan in document.plans.values() for each in plan.limits.values()]
     for customer in document.customers.values():
         if customer.since is not None or customer.until is not None or customer.former:
@@ -129,7 +135,10 @@ def _names_moments(document: Document) -> bool:
 
 
 def when_it_began_s(began: str | None, span: Span, documents: Sequence[Document]) -> float:
-    """Returns the date of the recording's time 0, in seconds since 1970. Raises InvalidSetting."""
+    """Returns the date of the recording's time 0, in seconds since 1970; 0.0 if the times need no date.
+
+    Raises InvalidSetting if the contracts need a date that is missing, or `began` is invalid or has no effect.
+    """
     if began is None:
         if not span.since_1970 and any(_names_moments(document) for document in documents):
             raise InvalidSetting(

@@ -30,7 +30,7 @@ SINCE_1970_MIN_S: Final = 978_307_200
 
 @dataclass(frozen=True, slots=True)
 class RecordingColumns:
-    """The names of the columns of a recording."""
+    """The names of the columns of a recording: of the customer, the facts, the costs, and the kind of request."""
 
     customer: str = SHARED_KEY
     facts: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -42,20 +42,20 @@ class RecordingColumns:
     kind: str | None = None
 
     def needed(self) -> list[str]:
-        """Returns the names of the columns that the recording must have."""
+        """Returns the names of the columns that the recording must have: the time, and all columns that are set."""
         customer = [] if self.customer == SHARED_KEY else [self.customer]
         kind = [] if self.kind is None else [self.kind]
         return [TIME, *customer, *self.facts.values(), *self.costs.values(), *self.settles.values(), *kind]
 
     def shape(self, *, settle_after_ns: int, ends_ns: int) -> Shape:
-        """Returns a description of the requests that `requests_in` reads."""
+        """Returns the `Shape` of the requests that `requests_in` reads from these columns."""
         facts, costs, settles = tuple(self.facts), tuple(self.costs), tuple(self.settles)
         return Shape(facts, costs, settles, settle_after_ns=settle_after_ns, ends_ns=ends_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The number of requests in a recording, and its first and last moment in its own time."""
+    """The number of requests in a recording, and the first and the last moment by the recording's own times."""
 
     requests: int
     first_s: float

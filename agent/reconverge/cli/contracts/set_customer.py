@@ -75,7 +75,7 @@ def _limits(given: list[str]) -> dict[str, str]:
 
 
 def _switches(given: list[str]) -> dict[str, Any]:
-    """Returns the switches in the form of a contract: that of the whole contract, and those of limits by name."""
+    """Reads the values of --switch. Returns the fields `switch`, of the whole contract, and `switches`, by limit."""
     said: dict[str, Any] = {}
     for each in given:
         first, *more = each.split(",")

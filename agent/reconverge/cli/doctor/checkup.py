@@ -36,7 +36,7 @@ class CheckupIntervals:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """The findings about a hub."""
+    """The findings about a hub, with its round trip and the offset of its clock."""
 
     findings: Sequence[Finding]
     round_trip_ms: float | None = None
@@ -46,11 +46,11 @@ class Checkup:
 
     @property
     def ok(self) -> bool:
-        """Whether the hub has no problem; there may be warnings."""
+        """Whether no finding about the hub is a problem; some may be warnings."""
         return not self.count(Level.PROBLEM)
 
     def count(self, level: Level) -> int:
-        """Returns how many findings are of that level."""
+        """Returns how many of the findings about the hub have the level `level`."""
         return sum(finding.level is level for finding in self.findings)
 
 
@@ -98,7 +98,7 @@ def _judge(diagnosis: Diagnosis, pace: CheckupIntervals, clock: Clock) -> Checku
 
 
 def judge_round_trip(pings: Sequence[Trip], exchanges: Sequence[Trip], pace: CheckupIntervals) -> Finding:
-    """Returns a finding that says whether answers come in time for the agents' settings."""
+    """Returns a finding: whether the hub's answers come in time for the agents' settings."""
     spans = (("exchange", [trip.took_ns for trip in exchanges]), ("ping", [trip.took_ns for trip in pings]))
     fact = ", ".join(f"{what} {_ms(median(took))} ms (worst {_ms(max(took))})" for what, took in spans if took)
     took = [trip.took_ns for trip in exchanges or pings]
@@ -121,7 +121,7 @@ def judge_round_trip(pings: Sequence[Trip], exchanges: Sequence[Trip], pace: Che
 
 
 def judge_clock(offset_ns: int, error_ns: int) -> Finding:
-    """Returns a finding that says whether the hub's clock, which all windows follow, is known precisely enough."""
+    """Returns a finding: whether the hub's clock, which all windows follow, is known precisely enough."""
     apart = f"{_span(abs(offset_ns))} {'ahead of' if offset_ns > 0 else 'behind'} this machine's"
     fact = f"the hub's is {apart}, known to within {_span(error_ns)}"
     if abs(offset_ns) <= error_ns:
@@ -155,6 +155,6 @@ def _ms(nanoseconds: float) -> str:
 
 
 def _rounded_up(seconds: float) -> float:
-    """Returns a number rounded up to one significant digit."""
+    """Returns `seconds` rounded up to one significant digit."""
     digit = 10.0 ** math.floor(math.log10(seconds))
     return round(math.ceil(seconds / digit) * digit, 9)

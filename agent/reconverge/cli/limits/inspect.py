@@ -35,7 +35,7 @@ KEY_BYTES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class KeyStanding:
-    """The state of a key under one quota."""
+    """The use of a key by the whole fleet under one quota, as the hub knows it."""
 
     name: str
     limit: Limit
@@ -43,7 +43,7 @@ class KeyStanding:
 
     @property
     def allowed(self) -> bool:
-        """Whether a request of cost 1 fits, as far as the hub knows."""
+        """Whether the quota has room for a request of cost 1, as far as the hub knows."""
         return self.usage.left > 0 and not self.usage.learning
 
     @property
@@ -68,7 +68,7 @@ class KeyStanding:
         }
 
     def row(self) -> Row:
-        """Returns this state as a row of the command's table."""
+        """Returns the state of the key as a row of the table that `reconverge inspect` prints."""
         free = "now" if self.allowed else _wait(self)
         usage = self.usage
         return (self.name, str(self.limit), *map(str, (usage.used, usage.left, usage.allowances, usage.nodes)), free)

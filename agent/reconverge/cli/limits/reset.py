@@ -34,7 +34,9 @@ def reset(
     """
     if scheme_of(hub) == MEMORY:
         raise InvalidSetting(
-            "hub", redacted(hub), "is no hub that nodes share, so nothing can be forgotten there; name one"
+            "hub",
+            redacted(hub),
+            "is no hub that nodes share, so nothing can be forgotten there; give the URL of the nodes' hub",
         )
     own = declared(limit, file, namespace, hub=hub, sync_interval=INTERVAL_S, min_sync_interval=INTERVAL_S)
     forgotten, left = list[str](), list[str]()

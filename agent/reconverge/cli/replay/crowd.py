@@ -79,11 +79,14 @@ class Crowd:
         return windows
 
     def worst(self, policy_number: int, phase: int) -> int:
-        """Returns the most requests that one window of a phase of the replay admitted, under one policy."""
+        """Returns the most requests that any window in a phase of the replay admitted under one policy."""
         return max(window.admitted[policy_number] for window in self._windows if window.phase == phase)
 
     def usual(self, phase: int) -> dict[str, int]:
-        """Returns the admissions of a phase's median window: by two kinds of limiters without a hub, and by policy."""
+        """Returns how many requests the median window of a phase admitted, by the limiter's name.
+
+        The names are those of the policies, of one limiter for all requests, and of a limiter on each node.
+        """
         windows = [window for window in self._windows if window.phase == phase]
         return {
             CENTRAL: median_low(window.central for window in windows),
@@ -107,7 +110,7 @@ class Crowd:
         return table
 
     def verdict(self) -> str:
-        """Returns a sentence about the difference between the policies."""
+        """Returns a sentence that compares the fullest windows of the two policies during the outage."""
         ours, others = (self.worst(number, 1) for number in range(2))
         quota = self._setup.limit.quota
         return (
@@ -116,7 +119,7 @@ class Crowd:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Returns the fullest window of each phase by policy, and all windows."""
+        """Returns, for `--json`, the fullest and the usual window of each phase by policy, and all windows."""
         return {
             "quota": self._setup.limit.quota,
             "bound": dict(zip(self._setup.policies, self._bounds, strict=True)),

@@ -41,7 +41,7 @@ def figures_table(judgements: list[Judgement]) -> Table:
 
 
 def figures_rows(judgements: list[Judgement]) -> list[list[str]]:
-    """Returns the rows of the table, without its heads."""
+    """Returns the rows of the table of figures, without the row of heads."""
     rows = (*_ROWS, *_ASK_ROWS) if any(judgement.asked_pct for judgement in judgements) else _ROWS
     return [[name, *(text(judgement) for judgement in judgements)] for name, text in rows]
 

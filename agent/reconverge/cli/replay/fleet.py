@@ -54,7 +54,7 @@ class FleetFailed(ReconvergeError):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The requests and the fleet to run. The limit's window is already compressed by `speed`."""
+    """The requests to replay and the fleet that decides them. The limit's window is already compressed by `speed`."""
 
     requests: Sequence[RecordedRequest]
     limit: Limit
@@ -75,11 +75,11 @@ class Setup:
     """The name of this run; part of its namespaces."""
 
     def namespace(self, policy: str) -> str:
-        """Returns the namespace of the nodes under a policy."""
+        """Returns the namespace of the agents that decide under `policy`."""
         return f"replay-{self.name}-{policy}"
 
     def deal(self) -> list[list[int]]:
-        """Returns the numbers of the requests that each node makes."""
+        """Deals the requests to the nodes. Returns for each node the indexes of its requests."""
         hands: list[list[int]] = [[] for _ in range(self.nodes)]
         for number, request in enumerate(self.requests):
             by = number if self.spread == "round-robin" else crc32(request.key.encode())
@@ -94,7 +94,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of the fleet."""
+    """How many requests the nodes have made and admitted so far, and which nodes are cut off from the hub."""
 
     elapsed_s: float
     duration_s: float
@@ -108,7 +108,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """The result of a replay."""
+    """The result of a replay: the decisions of every node, and the hub's totals."""
 
     setup: Setup
     hands: list[list[int]]
@@ -184,7 +184,7 @@ def _uninterrupted() -> Generator[None]:
 
 @runtime_checkable
 class _LocatedRequest(Protocol):
-    """A hub whose `url`, at which it is found, may differ from the URL with which it was opened."""
+    """A hub with an address of its own: nodes find it at `url`, not at the URL with which it was opened."""
 
     @property
     def url(self) -> str: ...
@@ -236,7 +236,7 @@ def run(setup: Setup, watch: Callable[[Progress], None]) -> ReplayOutcome:
 
 
 class _ReplayRunner:
-    """An event loop on a thread of its own: a hub may have work to do while the fleet runs."""
+    """Runs an event loop on a thread of its own, as a hub may have work to do in the loop while the fleet runs."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -265,7 +265,7 @@ def _close(runner: _ReplayRunner, hub: Hub) -> None:
 
 
 async def _answered(ask: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Repeats a call while no member of a broker's cluster can answer: the members elect a leader first."""
+    """Calls `ask` until a member of the broker's cluster answers, as the members have to elect a leader first."""
     deadline_s = time.monotonic() + ELECTED_S
     while True:
         try:

@@ -34,7 +34,7 @@ PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The figures of one policy in one run. Percentages are of the limit, unless a name says otherwise."""
+    """The figures of one policy in one replay. Percentages are of the limit, unless a name says otherwise."""
 
     policy: str
     requests: int
@@ -99,7 +99,7 @@ class Judgement:
 
 
 def judge(outcome: ReplayOutcome) -> list[Judgement]:
-    """Returns the figures of every policy of a replay."""
+    """Judges a replay. Returns a `Judgement` for each policy, in the policies' order."""
     return [
         _with_waits(_judge_policy(outcome, number, POLICIES[name]), [of_node[number] for of_node in outcome.histories])
         for number, name in enumerate(outcome.setup.policies)
@@ -197,7 +197,10 @@ def _with_waits(judgement: Judgement, histories: list[NodeHistory]) -> Judgement
 
 
 def _missed(arrivals: list[DecidedRequest], ideal: Mapping[Place, int]) -> int:
-    """Returns how much less was admitted than by a central limiter, in each window of each key separately."""
+    """Returns the cost that a central limiter would admit and the fleet did not, window by window for each key.
+
+    Excess in one window makes up for nothing in another.
+    """
     admitted: defaultdict[Place, int] = defaultdict(int)
     for arrival in arrivals:
         admitted[arrival.key, arrival.epoch] += arrival.cost if arrival.allowed else 0

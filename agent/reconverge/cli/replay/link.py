@@ -182,7 +182,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heal
 
 
 def check_cuttable(hub_url: str) -> None:
-    """Raises InvalidSetting unless nodes can be cut off from such a hub. Over TLS they cannot: TLS refuses a relay."""
+    """Raises InvalidSetting if nodes cannot be cut off from the hub, as over TLS, which refuses a relay."""
     scheme = urlsplit(hub_url).scheme
     if scheme not in SCHEMES:
         raise InvalidSetting(

@@ -32,14 +32,17 @@ WINDOWS_MAX: Final = 5000
 
 
 def save_plot(path: Path, outcome: ReplayOutcome, judgements: list[Judgement]) -> None:
-    """Draws into FILE.png, or into FILE.html with the figures. Raises InvalidSetting if the file cannot be written."""
+    """Draws a replay into `path`: a picture if it ends in .png, a page with the figures too if it ends in .html.
+
+    Raises InvalidSetting if the file cannot be written.
+    """
     table = [["", *(judgement.policy for judgement in judgements)], *figures_rows(judgements)]
     sentences = [verdict_on(judgement) for judgement in judgements]
     picture.save(chart_of(outcome), path, heading="reconverge replay", sentences=sentences, table=table)
 
 
 def chart_of(outcome: ReplayOutcome) -> Chart:
-    """Returns a chart of the busiest key over time."""
+    """Returns a chart of the requests and admissions of a replay's busiest key, by window."""
     setup = outcome.setup
     by_policy = [arrivals_of(outcome, number) for number in range(len(setup.policies))]
     asked = Counter[str]()

@@ -203,7 +203,7 @@ def _run_and_show(setup: Setup, trace: Path, limit: str, plot: Path | None, *, a
 
 
 def compressed(limit: Limit, speed: float) -> Limit:
-    """Returns the limit for a recording that is replayed `speed` times as fast. Raises InvalidSetting."""
+    """Returns the limit with its window divided by `speed`, for a replay at that speed. Raises InvalidSetting."""
     if limit.align == CALENDAR:
         raise InvalidSetting(
             "align", CALENDAR, "cannot be replayed, as a calendar cannot run faster; use `reconverge simulate`"

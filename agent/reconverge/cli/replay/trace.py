@@ -100,7 +100,7 @@ def read_arrivals(path: Path, nodes: int) -> list[SimulatedArrival]:
 
 
 def each_row(path: Path, needed: Sequence[str], parse: Callable[[Row], _Item]) -> Iterator[_Item]:
-    """Yields the parsed rows of a recording, at least one.
+    """Yields the results of `parse` for the rows of a recording, at least one.
 
     A ValueError of `parse` becomes an InvalidTrace with the line.
 
@@ -165,7 +165,7 @@ def _arrival(row: Row, nodes: int) -> SimulatedArrival:
 
 
 def moment_s_in(row: Row) -> float:
-    """Returns the time of a row, in seconds. Raises ValueError."""
+    """Returns the time in a row of a recording, in seconds. Raises ValueError if it is no valid time."""
     text = field_in(row, TIME)
     try:
         t_s = float(text)
@@ -185,7 +185,7 @@ def key_in(row: Row, name: str) -> str:
 
 
 def field_in(row: Row, name: str) -> str:
-    """Returns the text of a column. Raises ValueError if it is empty."""
+    """Returns the text of the column `name` in a row. Raises ValueError if it is empty."""
     text = row[name]
     if not text:
         raise ValueError(f"{name} is missing; fill in this column")
@@ -193,7 +193,7 @@ def field_in(row: Row, name: str) -> str:
 
 
 def amount_in(row: Row, name: str) -> int:
-    """Returns the cost in a column. Raises ValueError."""
+    """Returns the cost in the column `name` of a row. Raises ValueError if it is no valid cost."""
     text = field_in(row, name)
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(COST_MAX)) or int(text) > COST_MAX:
         raise ValueError(f"{name} is {text!r}, not a whole number from 0 to {COST_MAX}")

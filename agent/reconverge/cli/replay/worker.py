@@ -43,10 +43,10 @@ NOT_ASKED: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The requests of one node, as parallel sequences in the order of their moments."""
+    """The requests that one node makes, as parallel sequences in the order of their moments."""
 
     moments_ns: array[int]
-    """The moment of each request, after the common start."""
+    """The moment of each request, in nanoseconds after the common start of all nodes."""
     keys: list[str]
     costs: array[int]
     settles: array[int]
@@ -54,7 +54,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """The instructions for every node of the fleet."""
+    """The instructions that every node of a replay gets: the limit, the policies, and when to do what."""
 
     limit: Limit
     policies: tuple[str, ...]
@@ -97,7 +97,7 @@ class NodeHistory:
     failures: dict[str, int] = field(default_factory=dict)
 
     def add(self, verdict: Verdict) -> None:
-        """Appends the decision on one more request."""
+        """Appends the decision `verdict` on the next request of the node's share."""
         self.allowed.append(verdict.allowed)
         self.hub_ns.append(verdict.hub_ns)
         self.epoch.append(verdict.epoch)
@@ -106,7 +106,7 @@ class NodeHistory:
         self.waited_ns.append(NOT_ASKED)
 
     def put(self, index: int, verdict: Verdict, waited_ns: int) -> None:
-        """Replaces the decision on a request that was added before."""
+        """Replaces the decision on the request at `index` by `verdict`, for which the request waited `waited_ns`."""
         self.allowed[index] = verdict.allowed
         self.hub_ns[index] = verdict.hub_ns
         self.epoch[index] = verdict.epoch
@@ -167,7 +167,7 @@ def work(hub_url: str, plan: ReplayPlan, share: Share, gauge: Gauge, parent: Con
 
 
 def _agents(hub_url: str, plan: ReplayPlan, namespaces: tuple[str, ...]) -> list[Agent]:
-    """Returns an agent for each policy. Raises ReconvergeError."""
+    """Returns an agent for each policy of the plan, in the namespace at the policy's index. Raises ReconvergeError."""
     return [
         Agent(
             hub_url,
@@ -216,9 +216,10 @@ class Timed:
 
 
 async def answered(limiter: RateLimiter, request: AskedCost) -> tuple[Settled, Verdict, int]:
-    """Asks the limiter. Returns the result, the verdict, and the moment of the decision.
+    """Awaits the decision of `limiter` on a request that may wait for the hub.
 
-    The moment is read here because a busy event loop may resume the caller much later.
+    Returns the result, the verdict by which it is judged, and the moment of the decision in monotonic nanoseconds,
+    which is read here because a busy event loop may resume the caller much later.
     """
     settled = await limiter.control.enforcement.on.asking.ask(request)
     decided_ns = SystemClock.monotonic_ns()
@@ -226,13 +227,13 @@ async def answered(limiter: RateLimiter, request: AskedCost) -> tuple[Settled, V
 
 
 def _known(limiter: RateLimiter, share: Share) -> bool:
-    """Whether the hub has answered about every key of this share."""
+    """Whether the hub has answered the node about every key of `share`."""
     now_ns = SystemClock.monotonic_ns()
     return all(limiter.control.table.observe(key, now_ns).known for key in set(share.keys))
 
 
 class _Abandoned(Exception):
-    """Raised when the process that started this node no longer waits for its history."""
+    """Raised in a node when the process that started it has ended, so that none waits for the node's history."""
 
 
 class _Pace:
@@ -257,7 +258,7 @@ class _Pace:
 
 
 class _Requests:
-    """Makes the requests of a share, each at its time; several may wait for the hub's answer at once."""
+    """Makes the requests of a node's share, each at its time; several may wait for the hub's answer at once."""
 
     def __init__(
         self,
@@ -280,7 +281,7 @@ class _Requests:
         """The tasks of requests that wait for the hub's answer."""
 
     async def make_all(self, gauge: Gauge) -> None:
-        """Makes all requests of the share, and settles the costs that turn out later."""
+        """Makes all requests of the share, and charges the costs that are known only when a request is over."""
         share, published_ns = self._share, 0
         for index, moment_ns in enumerate(share.moments_ns):
             await self._settle(moment_ns)
@@ -299,7 +300,7 @@ class _Requests:
         await self._wait_until(self._plan.stay_until_ns)
 
     def _make(self, number: int, index: int) -> None:
-        """Decides a request under one policy, now or when the hub has answered."""
+        """Decides the request at `index` under the policy `number`, now or, in a task, when the hub has answered."""
         limiter, key, cost = self._limiters[number], self._share.keys[index], self._share.costs[index]
         began_ns = SystemClock.monotonic_ns()
         history = self._histories[number]
@@ -318,7 +319,7 @@ class _Requests:
         self._note_admission(number, index)
 
     async def _ask(self, number: int, index: int, began_ns: int) -> None:
-        """Decides a request as `RateLimiter.ask` does, and records enough to check the decision."""
+        """Decides a request as `RateLimiter.ask` does, and adds to the history all by which the decision is judged."""
         limiter, history, key = self._limiters[number], self._histories[number], self._share.keys[index]
         request = limiter.control.enforcement.on.asking.request(
             key, self._share.costs[index], None, self._plan.asks_within_ns, marks=True
@@ -346,7 +347,7 @@ class _Requests:
             self._over.append((self._pace.passed_ns() + self._plan.settle_after_ns, number, index))
 
     async def _settle(self, until_ns: int) -> None:
-        """Charges the settled costs of the requests that are over by `until_ns`, each at its time."""
+        """Charges the later costs of the requests that are over by `until_ns`, each at the moment of its end."""
         while self._over and self._over[0][0] <= until_ns:
             over_ns, number, index = self._over.popleft()
             await self._wait_until(over_ns)
@@ -356,7 +357,10 @@ class _Requests:
             history.settled.append((index, verdict.hub_ns, verdict.epoch, verdict.slice_number))
 
     async def _wait_until(self, moment_ns: int) -> None:
-        """Waits until `moment_ns` after the start. Raises _Abandoned."""
+        """Waits until `moment_ns` nanoseconds after the fleet's common start.
+
+        Raises _Abandoned if the process that started this node has ended.
+        """
         if self._asks:
             await asyncio.sleep(0)
         while (left_s := self._pace.left_s(moment_ns)) > 0:

@@ -98,7 +98,7 @@ def switch(
 
 
 def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -> Word | None:
-    """Returns the switch that the user has typed as `word`; None for "own", which ends a switch, and without a word.
+    """Returns the switch that the user has typed; None for "own", which removes the published switch, or for no word.
 
     Raises InvalidSetting for an unknown word, and for --limit or --lifetime without a word.
     """
@@ -119,7 +119,10 @@ async def _in_force(store: SettingsStore, secrets: Secrets, namespace: str, now_
 
 
 def _end(known: FleetSettings | None, now_s: int, lifetime: int | None) -> int:
-    """Returns when the settings expire. Raises InvalidSetting without a `lifetime` or settings in force."""
+    """Returns when the new settings expire, in seconds since 1970: after `lifetime`, or with the settings `known`.
+
+    Raises InvalidSetting if there is neither a lifetime nor settings in force.
+    """
     if lifetime is not None:
         return now_s + lifetime
     if known is None:

@@ -39,7 +39,9 @@ def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *
     `what` is the part of the message about what cannot be done there, as in "nothing can be published".
     """
     if scheme_of(url) == MEMORY:
-        raise InvalidSetting("hub", redacted(url), f"is no hub that nodes share, so {what} there; name one")
+        raise InvalidSetting(
+            "hub", redacted(url), f"is no hub that nodes share, so {what} there; give the URL of the nodes' hub"
+        )
     hub = open_hub(url, HubSettings(namespace, PATIENCE_S))
 
     async def ask() -> T:
@@ -55,7 +57,7 @@ def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *
 
 
 def advised(error: HubUnavailable, name: str) -> HubUnavailable:
-    """Returns the error with the name of the hub and a remedy in its message."""
+    """Returns an error like `error` whose message also names the hub and a remedy."""
     problem = f"the hub {name} is unavailable ({error.problem}); {advice_about(name)}"
     return HubUnavailable(error.kind, problem, applied=error.applied, misconfigured=error.misconfigured)
 

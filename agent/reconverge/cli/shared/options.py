@@ -58,8 +58,8 @@ def example(words: str) -> str:
 def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: int = 0) -> int:
     """Returns how long a request in doubt waits for the hub's answer, in nanoseconds; 0 for "refuse".
 
-    Raises InvalidSetting, also if no request would ever wait: because that time is not longer than a round trip, or
-    because none of the policies uses allowances.
+    Raises InvalidSetting if `in_doubt` is invalid, not longer than a round trip, or without effect because none of the
+    policies uses allowances.
     """
     within_ns = round(within_s(in_doubt) * SECOND_NS)
     if 0 < within_ns <= round_trip_ns:
@@ -76,12 +76,12 @@ def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: 
 
 
 def limit_as_said(text: str, **fields: Any) -> Limit:
-    """Returns the only quota of a limit string for a run that counts what is admitted. Raises InvalidLimit."""
+    """Returns the only quota of a limit string. Raises InvalidLimit, also for a quota of 0, which admits nothing."""
     return _admitting(text, (Limit.parse(text, **fields),))[0]
 
 
 def limits_as_said(text: str, **fields: Any) -> tuple[Limit, ...]:
-    """Returns all quotas of a limit string for such a run. Raises InvalidLimit."""
+    """Returns all quotas of a limit string, like `limit_as_said`. Raises InvalidLimit."""
     return _admitting(text, Limit.parse_all(text, **fields))
 
 

@@ -75,7 +75,7 @@ class Chart:
         dress(axes, self.title)
 
     def _draw(self, axes: Any, values: Sequence[int], **style: Any) -> None:
-        """Draws a step line with a level for each window, including the last."""
+        """Draws `values`, one for each window, as a line of steps that ends with the last window."""
         if values:
             end_s = self.moments_s[-1] + self.window_s
             axes.step([*self.moments_s, end_s], [*values, values[-1]], where="post", **style)

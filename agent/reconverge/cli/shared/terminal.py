@@ -39,7 +39,7 @@ def round_trip_ns(name: str, text: str) -> int:
 
 
 def percent(name: str, text: str) -> float:
-    """Reads a percentage such as "1%". Returns 1.0 for it. Raises InvalidSetting."""
+    """Reads a percentage such as "1%". Returns it in percent, as 1.0. Raises InvalidSetting."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise InvalidSetting(name, text, "is not a percentage like 1%")

@@ -170,8 +170,8 @@ def export(
 async def _export_once(exporter: Exporter) -> bool:
     """Exports the usage that is due. Returns whether this process has exported it.
 
-    If another exporter has a lease, the function waits for the end of that lease, and tries again. By then a killed
-    exporter's lease is over; an exporter that is alive has extended its lease, and does the work.
+    If another exporter has the lease, waits until the lease ends, and tries again. A killed exporter's lease has ended
+    by then; an exporter that is alive has extended its lease, and does the work.
     """
     run = await exporter.run()
     if not run.leads and (left_s := _left_s(run)) <= LEASE_S:
@@ -183,7 +183,7 @@ async def _export_once(exporter: Exporter) -> bool:
 
 
 def _left_s(run: ExportRun) -> float:
-    """Returns for how many seconds another exporter's lease lasts."""
+    """Returns for how many more seconds another exporter has the lease."""
     return 0.0 if run.lease is None else (run.lease.until_us - run.lease.hub_us) / 1_000_000
 
 
@@ -224,7 +224,9 @@ def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T
     """
     shown = redacted(url)
     if scheme_of(url) == MEMORY:
-        raise InvalidSetting("hub", shown, "is no hub that nodes share, so no usage is added up there; name one")
+        raise InvalidSetting(
+            "hub", shown, "is no hub that nodes share, so no usage is added up there; give the URL of the nodes' hub"
+        )
     hub: object = open_hub(url, HubSettings(namespace, PATIENCE_S))
     if not isinstance(hub, UsageHub):
         raise InvalidSetting(

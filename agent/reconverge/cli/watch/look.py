@@ -63,7 +63,7 @@ class WatchLook:
         }
 
     def table(self) -> tuple[Row, list[Row]]:
-        """Returns the column heads and the rows of the table."""
+        """Returns the column heads, and the rows of this look as texts."""
         heads = tuple(self.rows[0]) if self.rows else ()
         return heads, [tuple(_shown(value) for value in row.values()) for row in self.rows]
 
@@ -110,7 +110,7 @@ async def live_nodes(hub: Hub) -> int | None:
 def limit_rows(
     totals: Mapping[str, Totals], before: WatchLook | None = None, now_s: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Returns the charges of each limit, and the charges per second since the look before."""
+    """Returns a row for each limit: its charges, and its charges per second since the look `before`."""
     rows = list[dict[str, Any]]()
     for name, total in totals.items():
         former = None if before is None else before.totals.get(name)
@@ -122,7 +122,7 @@ def limit_rows(
 
 
 def _largest(rows: Sequence[Mapping[str, Any]], most: int) -> tuple[list[Mapping[str, Any]], int]:
-    """Returns the `most` largest rows, compared column by column, and the number of the other rows."""
+    """Returns the `most` largest rows, compared column by column, and how many rows are left out."""
     shown = heapq.nlargest(most, rows, key=lambda row: tuple(value or 0 for value in list(row.values())[1:]))
     return shown, len(rows) - len(shown)
 

@@ -40,12 +40,12 @@ class FleetStatus:
 
     @property
     def waits(self) -> int:
-        """Returns how many shards grant nothing of strict limits now, after a loss of data or as new ones."""
+        """Returns how many shards grant nothing of strict limits now, because they have lost data or are new."""
         return sum(each.holds_back for each in self.shards)
 
     @property
     def lost(self) -> int:
-        """Returns how many of the waiting shards have surely lost data, as nodes knew earlier data."""
+        """Returns how many of the waiting shards have lost data for certain, because nodes remember earlier data."""
         return sum(each.waits and each.lost for each in self.shards)
 
     @property

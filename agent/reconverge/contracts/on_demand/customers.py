@@ -97,7 +97,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         """The number of look-ups of a customer whose page was not there."""
 
     def number_of(self, identity: str) -> int:
-        """Returns the number of the page that would have the customer."""
+        """Returns the number of the page that has the customer, if any page has it."""
         return page_number(identity, len(self.digests))
 
     def knows(self, identity: str) -> bool:
@@ -105,7 +105,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return self.number_of(identity) in self.held or identity in self._absent
 
     def meet(self, identity: str) -> bool:
-        """Returns the result of `knows`, and requests the customer's page if that is False."""
+        """Returns whether `knows(identity)` is True; if it is False, also requests the customer's page."""
         if self.knows(identity):
             return True
         number = self.number_of(identity)
@@ -119,7 +119,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return False
 
     def arrival(self, identity: str) -> Future[None] | None:
-        """Returns a future that completes when the customer's page, or a new version, has come.
+        """Returns a future that completes when the customer's page, or a new version of the contracts, has come.
 
         Returns None if the page has come already, or if too many requests wait for it.
         """
@@ -164,15 +164,15 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return list(self._pending.pop(number, ()))
 
     def are_absent(self, identities: Iterable[str]) -> None:
-        """Stores that these customers have no contract. Their page was fetched, lacks them, and is not held."""
+        """Notes that these customers have no contract, because their page was fetched, lacks them and is not held."""
         if len(self._absent) >= ABSENT_MAX:
             self._absent = {}
         self._absent |= dict.fromkeys(identities)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Drops the stored names for which `is_named` is true, except names on pages.
+        """Drops the names of customers for which `is_named` is true, except names on pages that are held.
 
-        The pages are replaced when the next version comes.
+        Held pages are replaced when the next version of the contracts comes.
         """
         tables: list[dict[str, None]] = [self._absent, *list(self._pending.values())]
         for table in tables:
@@ -182,7 +182,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
             self.formers.pop(identity, None)
 
     def release(self, numbers: Iterable[int] | None = None) -> None:
-        """Completes the futures of all requests that wait for these pages, by default for any page."""
+        """Completes the futures of all requests that wait for the pages `numbers`; with None, for any page."""
         for number in list(self._waiting) if numbers is None else numbers:
             for future in list(self._waiting.pop(number, {})):
                 if future.set_running_or_notify_cancel():  # from here on it cannot be cancelled any more

@@ -119,13 +119,13 @@ class PagesOnDemand(PagesOfHub):
 
     @property
     def customers(self) -> OnDemandCustomers | None:
-        """The customers in force; None if no version is held on demand."""
+        """The customers of the contracts in force; None if pages of these contracts are not fetched on demand."""
         customers = None if self.version is None else self.version.customers
         return customers if isinstance(customers, OnDemandCustomers) else None
 
     @property
     def held(self) -> Mapping[int, PackedPage]:
-        """The pages that are held, by number."""
+        """The pages of customers that this node holds, by page number."""
         return self._table.held
 
     @property
@@ -166,7 +166,7 @@ class PagesOnDemand(PagesOfHub):
         return self._next[0]
 
     def be_in_force(self, document: Document) -> None:
-        """Adopts the pages of a document that was just put in force, which must be the document that was read last."""
+        """Adopts the pages of a document that was just put in force; it must be the document that was read last."""
         before = self.customers
         if self._next is None or self._next[0] is not document:
             raise AssertionError(
@@ -189,8 +189,8 @@ class PagesOnDemand(PagesOfHub):
     def payloads(self, outline: Outline) -> dict[str, bytes]:
         """Returns the plans and the held pages as bytes, by digest.
 
-        A page is left out if these bytes have another digest than in `outline`: another version of the program wrote
-        it.
+        A page is left out if its bytes have another digest than `outline` has for it, because another version of the
+        program wrote the page.
         """
         if self._plans is None:
             return {}
@@ -211,7 +211,7 @@ class PagesOnDemand(PagesOfHub):
         return [number for number in range(pages) if any(page.met for page in self._ancestors(number, pages))]
 
     def _is_held(self, number: int, outline: Outline) -> bool:
-        """Whether a page of the next version is held now, with the same content."""
+        """Whether a page is held now with the content that `outline`, the next version, has for it."""
         customers, page = self.customers, self.held.get(number)
         same_pages = customers is not None and len(customers.digests) == len(outline.customers)
         return same_pages and page is not None and page.digest == outline.customers[number]
@@ -268,7 +268,7 @@ class PagesOnDemand(PagesOfHub):
     ) -> list[PageProblem]:
         """Fetches the wanted pages that may be fetched now. Returns those that are missing or damaged, with the reason.
 
-        Raises HubUnavailable and TimeoutError; then the pages are still wanted.
+        Raises HubUnavailable and TimeoutError; the pages stay wanted, and the next call fetches them.
         """
         problems: list[PageProblem] = []
         while (customers := self.customers) is not None:

@@ -46,8 +46,8 @@ class Book(Protocol):
     Promises: a change is made whole or not at all; each change raises the version by one; of two changes at once one
     fails with VersionConflict; if a change makes a customer's limit count otherwise, the former limit stays in force
     beside the new one for as long as its use counts. A failure of a hub is raised as `HubUnavailable`, and invalid
-    input as `InvalidContracts`, with nothing changed.
-    Does not promise: that the change is in force on all nodes when a call returns; it is within one interval.
+    input as `InvalidContracts`, with nothing changed. Does not promise: that the change is in force on all nodes when a
+    call returns; they adopt it within one interval.
     """
 
     async def read(self) -> tuple[int, Document]:
@@ -55,7 +55,7 @@ class Book(Protocol):
         ...
 
     async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Sets a customer's contract: a table or the name of a plan; None removes it. Returns the new version.
+        """Sets a customer's contract to `said`, a table or a plan's name; None removes it. Returns the new version.
 
         With `expected`, raises VersionConflict unless the contracts are at that version.
         """
@@ -82,7 +82,7 @@ class Book(Protocol):
     async def forget(self, identity: str, *, author: str) -> int | None:
         """Erases a customer's contract from the present version, from all former versions and from the history.
 
-        Returns the new version; None if no version that is kept has the customer. For nodes it is a change that ends
-        the contract, and they drop the customer's use, too.
+        Returns the new version; None if no version that is kept has the customer. When nodes adopt the new version,
+        they end the contract and drop the customer's use.
         """
         ...

@@ -115,14 +115,14 @@ def change_note(before: Document, after: Document, identity: str | None) -> Chan
 
 
 def touched(before: Document, after: Document) -> Iterable[str]:
-    """Returns the customers whose terms a change of the document may have changed."""
+    """Returns the customers whose limits may differ between the documents before and after a change."""
     if before.plans == after.plans and before.unknown == after.unknown:
         return [each for each, customer in after.customers.items() if before.customers.get(each) != customer]
     return after.customers
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Returns the names whose entries differ, at most as many as the history shows."""
+    """Returns the names whose entries differ between two tables, but at most LISTED_MAX names, for the history."""
     differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return differing[:LISTED_MAX]
 
@@ -130,9 +130,9 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
 def formers_of(
     before: Document, after: Document, identity: str, customer: Customer, now_s: float
 ) -> tuple[Former, ...]:
-    """Returns a customer's former limits after a change of the document.
+    """Returns the former limits that a customer's contract `customer` has to list after a change of the document.
 
-    Raises InvalidContracts if there are too many.
+    Raises InvalidContracts if there are more than FORMER_MAX.
     """
     present = [term for term in terms_of(after, identity, now_s).terms if not term.former]
     candidates = [each for each in customer.former if each.until > now_s]
@@ -186,7 +186,7 @@ def check_author(author: object) -> str:
 
 
 class UnknownVersion(ReconvergeError, LookupError):
-    """Raised when contracts shall be rolled back to a version that is not kept any more, or never was there."""
+    """Raised when the contracts cannot be rolled back to a version, because it is no longer kept or never existed."""
 
     def __init__(self, version: int, kept: Iterable[int]) -> None:
         self.version = version

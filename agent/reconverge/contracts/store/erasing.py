@@ -31,7 +31,7 @@ class Rewritten:
 
     @property
     def changed(self) -> bool:
-        """Whether any page differs from before."""
+        """Whether any page was written anew, because it named the customer."""
         return not self.former.issuperset(self.pages)
 
 

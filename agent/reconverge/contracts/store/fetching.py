@@ -38,14 +38,14 @@ class MissingPage(Exception):  # its name is a fact, as all names of errors are 
 
 
 class PageProblem(NamedTuple):
-    """The digest of a page that could not be fetched or read, with the error."""
+    """A page that could not be fetched or read: its digest, and the error."""
 
     digest: str
     error: Exception
 
 
 class PagesOfHub:
-    """Fetches those pages of a document that it has not read before. For one event loop at a time."""
+    """Fetches the pages of a document that this object has not read before. For one event loop at a time."""
 
     def __init__(self) -> None:
         self.fetched = 0
@@ -61,7 +61,7 @@ class PagesOfHub:
     async def _unread_of(
         self, store: ContractStore, outline: Outline, customers: Iterable[str], timeout_s: float | None
     ) -> dict[str, bytes]:
-        """Fetches the page of plans, if it is new, and these pages of customers. Returns their bytes, by digest.
+        """Fetches the page of plans, if it is new, and the pages `customers`. Returns their bytes, by digest.
 
         Pages that an interrupted call has fetched are not fetched again.
         """
@@ -81,7 +81,10 @@ class PagesOfHub:
         timeout_s: float | None,
         problems: list[PageProblem] | None = None,
     ) -> None:
-        """Fetches pages side by side into `found`. Puts errors of single pages into `problems`, or else raises them."""
+        """Fetches pages side by side into `found`, by digest.
+
+        Appends the error of a missing or damaged page to `problems`; raises it if `problems` is None.
+        """
         answers = await asyncio.gather(
             *(fetched_page(store, digest, timeout_s=timeout_s) for digest in digests), return_exceptions=True
         )
@@ -126,7 +129,7 @@ class Pages(PagesOfHub):
         return self._join(outline, unread)
 
     def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
-        """Makes the document of `outline` from `payloads`, by digest.
+        """Makes the document of `outline` from `payloads`, the bytes of its pages by digest.
 
         Raises MissingPage, DamagedPage, and InvalidContracts.
         """
@@ -178,7 +181,7 @@ async def put_pages(
     keep_s: float,
     timeout_s: float | None = None,
 ) -> list[str]:
-    """Stores those of `pages` at the hub that it lacks, and makes it keep all `digests` for `keep_s` seconds.
+    """Stores at the hub the `pages` that it lacks, and makes it keep all `digests` for `keep_s` seconds.
 
     Returns the digests that neither the hub nor `pages` has. Raises HubUnavailable and TimeoutError.
     """

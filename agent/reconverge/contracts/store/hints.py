@@ -127,27 +127,30 @@ class HintListener:
                 )
 
     def due_ns(self, next_ns: int, *, looked_ns: int) -> int:
-        """Returns when to look at the hub, in nanoseconds: at `next_ns`, or earlier because of a hint."""
+        """Returns when to read the hub's index, in nanoseconds of the clock: at `next_ns`, or earlier if a hint came.
+
+        `looked_ns` is when the index was last read.
+        """
         hinted_ns = self._hinted_ns
         if hinted_ns is None:
             return next_ns
         return min(next_ns, max(hinted_ns, looked_ns + round(GAP_S * SECOND_NS)))
 
     def period_ns(self, interval_ns: int) -> int:
-        """Returns the nanoseconds to the next look at the hub without a hint: `interval_ns`, or more if hints work."""
+        """Returns the nanoseconds between two reads of the index without hints; over `interval_ns` while hints come."""
         if not self.listening or not self._trusted:
             return interval_ns
         return max(interval_ns, min(PERIOD * interval_ns, round(PERIOD_S * SECOND_NS)))
 
     def take(self) -> bool:
-        """Returns whether a hint, or the loss of hints, has caused the present look at the hub; forgets that cause."""
+        """Returns whether a hint, or the end of hints, has caused the present read of the index; clears that cause."""
         hinted, self._hinted_ns = self._hinted_ns is not None, None
         return hinted
 
     def found(self, *, new: bool, hinted: bool, looked_ns: int) -> None:
-        """Processes the result of a look at the hub: a change that is found without a hint means that a hint was lost.
+        """Processes the result of a read of the index: a change that is found without a hint shows that one was lost.
 
-        `new`: whether a change was found; `hinted`: the result of `take`; `looked_ns`: when the previous look was.
+        `new`: whether a change was found; `hinted`: the result of `take`; `looked_ns`: when the index was read before.
         """
         since_ns = self._listened_ns
         if not new or hinted or self._hinted_ns is not None or since_ns is None or since_ns >= looked_ns:
@@ -213,7 +216,7 @@ class HintListener:
         return self._in_second > HEARD_MAX
 
     def _flooded(self, now_ns: int) -> None:
-        """Counts and logs a flood of hints. From now on the node looks at the hub in every interval, first at once."""
+        """Counts and logs a flood of hints. From now on the node reads the index in every interval, first at once."""
         self.floods += 1
         if self._flooded_ns is None or now_ns - self._flooded_ns >= RENEWED_S * SECOND_NS:
             logger.warning(
@@ -228,7 +231,7 @@ class HintListener:
         self._wake()
 
     def miss(self, thread: _Listening, error: HubUnavailable) -> None:
-        """Logs that listening has failed with `error`. From now on the node looks at the hub in every interval."""
+        """Logs that listening has failed with `error`. From now on the node reads the index in every interval."""
         if thread is not self._thread:
             return
         was_listening, self._listened_ns = self.listening, None
@@ -314,5 +317,5 @@ class _Listening:
             await self._rest(pause_s)
 
     async def _rest(self, seconds: float) -> None:
-        """Waits before connecting again."""
+        """Waits `seconds` before the thread connects again."""
         await asyncio.sleep(seconds)

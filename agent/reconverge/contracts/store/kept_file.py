@@ -22,7 +22,7 @@ FILE_BYTES_MAX: Final = HEADER_BYTES_MAX + INDEX_BYTES_MAX + (PAGES_MAX + 1) * P
 
 
 class Kept(NamedTuple):
-    """The content of a file: the signed index of the contracts, and its pages."""
+    """The content of a `KeptFile`: the signed index of the contracts, and its pages."""
 
     signed: bytes
     """The index in its signed form."""
@@ -37,7 +37,7 @@ class KeptFile:
         self.path = Path(path)
 
     def read(self) -> Kept | None:
-        """Returns the content; None if there is no file. Raises OSError, and ValueError if the content is damaged."""
+        """Returns the file's content; None if there is no file. Raises OSError, and ValueError for damaged content."""
         try:
             with self.path.open("rb") as file:
                 content = file.read(FILE_BYTES_MAX + 1)
@@ -61,7 +61,7 @@ class KeptFile:
         return Kept(parts[0], {digest_of(page): page for page in parts[1:]})
 
     def write(self, index: bytes, pages: Collection[bytes]) -> None:
-        """Replaces the content by an index and its pages, whole or not at all. Raises OSError."""
+        """Replaces the file's content by an index and its pages, whole or not at all. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lengths = b" ".join(b"%d" % len(each) for each in (index, *pages))
         number, name = tempfile.mkstemp(prefix=f".{self.path.name}-", dir=self.path.parent)  # no other user may read it

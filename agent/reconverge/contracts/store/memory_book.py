@@ -88,7 +88,7 @@ class MemoryBook(ChangingBook):
         return version
 
     def _become(self, document: Document, change: Change) -> int:
-        """Stores a document and its change under the next version, and returns the version. The lock is held."""
+        """Stores a document and its change under the next version, which it returns. The caller holds `_lock`."""
         self._version += 1
         self._document = self._documents[self._version] = document
         self._documents.pop(self._version - HISTORY_MAX, None)

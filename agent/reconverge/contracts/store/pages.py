@@ -164,7 +164,7 @@ def joined(plans: Document, pages: Iterable[Mapping[str, Customer]]) -> Document
 
 
 def tables_of(customers: Mapping[str, Customer]) -> dict[str, Any]:
-    """Returns the customers of a page as tables, by their names."""
+    """Returns the contracts of a page's customers as tables, by the customers' names."""
     return {identity: table_of_customer(each) for identity, each in customers.items()}
 
 

@@ -75,13 +75,13 @@ class ContractsReader(Reader[Index, ContractStore]):
     Args:
         verifier: verifies the index that was read.
         clock: the node's clock.
-        interval_ns: returns the nanoseconds between two looks.
+        interval_ns: returns the nanoseconds between two reads of the index.
         apply: is called in the exchange loop with each new version and its contracts, to put them in force. If it
             raises, the previous contracts stay in force.
         file: the file of the last contracts, for a start while the hub is away; None: no file.
         on_demand: fetches a page when one of its customers sends a request; None: all pages are held.
         on_demand_from: the number of pages of customers from which on `on_demand` is used.
-        hints: listens for hints of changes at the hub; None: the reader only looks.
+        hints: listens for hints of changes at the hub; None: the node reads the index in every interval.
         random: the source of random delays; for tests.
     """
 
@@ -161,7 +161,7 @@ class ContractsReader(Reader[Index, ContractStore]):
     # ------------------------------------------------------------ called by the exchange driver
 
     def due_ns(self) -> int:
-        """Returns when to look at the hub, or to fetch a wanted page, in nanoseconds of the clock."""
+        """Returns when to read the hub's index, or to fetch a wanted page, in nanoseconds of the clock."""
         due_ns = self._due_look_ns()
         wanted_ns = None if self._on_demand is None else self._on_demand.due_ns()
         return due_ns if wanted_ns is None else min(due_ns, wanted_ns)
@@ -170,7 +170,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         return self._look_ns if self._hints is None else self._hints.due_ns(self._look_ns, looked_ns=self._looked_ns)
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Starts to listen for hints, then looks at the hub if a look is due, as `Reader.follow` does."""
+        """Starts to listen for hints, then reads the hub's index if a read is due, as `Reader.follow` does."""
         if self._hints is not None and isinstance(hub, ContractStore):
             self._hints.listen(hub)
         await super().follow(hub, cut_off=cut_off, timeout_s=timeout_s)

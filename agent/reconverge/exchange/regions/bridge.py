@@ -39,21 +39,22 @@ from reconverge.settings import MILLION
 CELLS_MAX: Final = 256
 """The most cells of one batch, and of one call of `lend`."""
 LEASES: Final = 3
-"""For how many leases of its nodes a region may still use a loan that has ended. Within the first lease a node reports
-that it has a lower allowance, or its allowances lapse; a node that reports nothing keeps its cells at the hub for two
-more."""
+"""For how many leases of its nodes a region may still use a loan that has ended: in the first lease each node reports a
+lower allowance or loses its allowances; for two more leases the hub keeps the cells of a node that reports nothing."""
 HOLD_MIN_S: Final = 64
 HOLD_MAX_S: Final = 1 << 22
-"""Seven weeks, in seconds. A cell whose charges count for longer than this is never lent."""
+"""The longest time in seconds, about seven weeks, for which the wide hub keeps a cell without a report. A cell that
+needs more, because its charges count for longer, is never lent."""
 HELD_US: Final = 1_000_000
-"""The window, in microseconds, of the cells at the wide hub; no node charges anything to these cells."""
+"""The window, in microseconds, that the bridge declares for the cells at the wide hub; no node charges anything to
+these cells."""
 VARIANT: Final = "regions"
 KEY_BYTES_MAX: Final = 1024
 
 
 @dataclass(slots=True)
 class _Home:
-    """The state of one shard of the region's hub."""
+    """The bridge's knowledge of one shard of the region's hub: its clock, its generation and its longest lease."""
 
     clock: HubClock = field(default_factory=HubClock)
     generation: str = ""
@@ -100,11 +101,11 @@ class Bridge:
         self._totals: dict[str, Totals] = {}
         self._hold_min_s = hold_min_s
         self._teller = self._lender(0, hold_min_s)
-        """Reports what the region has charged, even before anything is lent."""
+        """The lender that reports the region's totals, even before anything is lent."""
         self.leaving = False
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
-        """Stores the wishes of the region's hub: the cells that need a loan."""
+        """Stores the wishes that the region's hub has answered: the cells of `shard` that need a loan."""
         self._hear_home(shard, wishes.hub_us, wishes.generation, sent_ns=sent_ns, now_ns=now_ns)
         home = self._homes[shard]
         home.lease_us = max(home.lease_us, wishes.lease_us)
@@ -126,7 +127,7 @@ class Bridge:
                     holding.need = 0
 
     def lendings(self, shard: int, now_ns: int) -> list[LendCall]:
-        """Returns the calls to make at the region's hub: for changed loans, and for those that would end soon."""
+        """Returns the calls of `lend` to make at the region's hub: for changed loans, and for loans that end soon."""
         home = self._homes[shard]
         if not home.known:
             return []
@@ -143,9 +144,9 @@ class Bridge:
         return due
 
     def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
-        """Stores the answer to a call for loans: how much of each loan the nodes of the region may hold.
+        """Stores the answer to a call of `lend`: how much of each loan the nodes of the region may hold.
 
-        Without an answer, a loan counts with the largest amount that the nodes may have got.
+        As long as there is no answer, a loan counts with the largest amount that the nodes may have got.
         """
         self._hear_home(shard, lent.hub_us, lent.generation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
@@ -189,11 +190,11 @@ class Bridge:
         return Loan(holding.wish.cell, holding.amount, max(0, holding.until_us))
 
     def batches(self, now_ns: int) -> list[Batch]:
-        """Returns the batches for the wide hub now. Each is under way until `merged` or `failed` is called."""
+        """Returns the batches to send to the wide hub now; each is under way until `merged` or `failed` is called."""
         return [batch for lender in self._lenders.values() if (batch := self._batch(lender, now_ns)) is not None]
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int) -> None:
-        """Applies the answer to a batch, which was sent at `sent_ns` at the earliest."""
+        """Applies the wide hub's answer to `batch`, which was sent at `sent_ns` or later."""
         lender = self._lender_of(batch)
         if lender is None or lender.under_way is None or answer.status is Status.STALE:
             self.failed(batch)
@@ -217,32 +218,32 @@ class Bridge:
                 lender.holdings.pop(holding.wish.cell, None)
 
     def failed(self, batch: Batch) -> None:
-        """Notes that a batch was not answered. The wide hub may have merged it nevertheless."""
+        """Notes that no answer to `batch` came. The wide hub may have merged the batch all the same."""
         lender = self._lender_of(batch)
         if lender is not None:
             lender.under_way = None
 
     def hear_totals(self, totals: Mapping[str, Totals]) -> None:
-        """Stores the region's total charges and refunds."""
+        """Stores the charges and refunds of the region's nodes, by limit, to be reported to the wide hub."""
         # Sums over many nodes may be larger than the largest number in a message.
         self._totals = {
             name: Totals(min(each.charged, WHOLE_MAX), min(each.refunded, WHOLE_MAX)) for name, each in totals.items()
         }
 
     def leave(self) -> None:
-        """Makes all further rounds give loans back, and borrow nothing."""
+        """Makes the bridge end: all further rounds give loans back, and borrow nothing."""
         self.leaving = True
         for holding in self._holdings():
             holding.need = 0
 
     @property
     def lent(self) -> int:
-        """Returns how many cells may still have a loan."""
+        """Returns the number of cells on which nodes of the region may still hold a loan."""
         return sum(1 for holding in self._holdings() if holding.maybe > 0)
 
     @property
     def free(self) -> bool:
-        """Whether the wide hub has confirmed that no loan is left."""
+        """Whether no loan is left: the wide hub grants none, and no node of the region can hold one."""
         return not any(
             holding.granted or holding.reported or holding.maybe or holding.peak or holding.peak_before
             for holding in self._holdings()
@@ -284,7 +285,7 @@ class Bridge:
         )
 
     def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
-        """Returns the report of a cell; lowers its allowance to the fair part, but not below what nodes may hold."""
+        """Returns the report of a cell to the wide hub; keeps the fair part, or what nodes may hold if that is more."""
         # Never below what nodes of the region may hold: the wide hub grants the difference to another region.
         allowance = max(holding.most(now_ns), min(holding.granted, holding.fair()))
         holding.granted = min(holding.granted, allowance)
@@ -309,7 +310,7 @@ class Bridge:
         )
 
     def _lifetime(self, lender: Lender) -> Iterable[LimitReport]:
-        """Yields the region's totals if `lender` is the only one that reports them; else yields nothing."""
+        """Yields the totals of the region's limits if this `lender` is the one that reports them; else nothing."""
         if not self._tells_totals(lender):
             return
         for name, totals in self._totals.items():
@@ -321,7 +322,7 @@ class Bridge:
     def _lender_for(self, wish: Wish, lease_us: int) -> Lender | None:
         """Returns the lender for a cell; None if the cell cannot get a loan.
 
-        That is so if its name is too long, or if the wide hub would have to keep the loan for too long.
+        A cell gets none if its name is too long, or if the wide hub would have to keep the loan for too long.
         """
         if len(wish.cell.encode(errors="replace")) > KEY_BYTES_MAX:
             return None

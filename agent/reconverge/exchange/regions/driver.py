@@ -28,7 +28,7 @@ LAST_ROUND_S: Final = 0.25
 
 
 class Side:
-    """One of the two hubs of a bridge, and whether it answers."""
+    """One of the two hubs between which a bridge exchanges, and whether that hub answers."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Side:
         self._logged = LoggedOnce()
 
     async def ask(self, question: Awaitable[T], check: Callable[[T], None]) -> T | None:
-        """Returns the answer to a question; None if none comes in time.
+        """Awaits `question`, a call of the hub, and returns its answer; None if it fails or takes too long.
 
         Warns once when such failures begin, and once when they are over. `check` raises HubUnavailable for an answer
         that no hub may give.
@@ -100,9 +100,9 @@ class BridgeDriver:
         self._rounds = 0
 
     async def run(self, stopping: asyncio.Event, *, patience_s: float) -> None:
-        """Makes round after round until `stopping` is set.
+        """Makes rounds until `stopping` is set.
 
-        Then gives back what the region does not use, for up to `patience_s` seconds.
+        Then gives back the loans that the region does not use, for up to `patience_s` seconds.
         """
         while not stopping.is_set():
             await self.go_round()
@@ -164,6 +164,6 @@ async def _pause(stopping: asyncio.Event, seconds: float) -> None:
 
 
 async def close_quietly(close: Callable[[], Awaitable[None]], timeout_s: float) -> None:
-    """Closes a hub; ignores failures."""
+    """Awaits `close()` for at most `timeout_s` seconds, and ignores failures."""
     with contextlib.suppress(Exception):
         await asyncio.wait_for(close(), timeout_s)

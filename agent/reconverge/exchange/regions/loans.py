@@ -61,10 +61,11 @@ from reconverge.hub.report import CellAnswer, Loan, Wish
 from reconverge.settings import MILLION
 
 CLOCKS_APART_NS: Final = SECOND_NS
-"""The largest difference between the clocks of two regions' hubs: a loan given back after a window is not lent in that
-window."""
+"""The largest difference between the clocks of two regions' hubs. A loan that was given back counts as held for this
+long, as its window may still be open in another region."""
 HYSTERESIS: Final = 0.05
-"""A region keeps what exceeds its fair part by less than this fraction of it, so that loans do not go to and fro."""
+"""A region gives back a grant beyond its fair part only if the grant exceeds that part by more than this fraction, so
+that loans do not move to and fro."""
 
 
 @dataclass(eq=False, slots=True)
@@ -79,22 +80,23 @@ class Holding:
     lender: Lender
     need: int = 0
     granted: int = 0
-    """The part of the allowance at the wide hub that the bridge may lend."""
+    """The amount that the wide hub has granted and that the bridge may lend."""
     answer: CellAnswer | None = None
     """The wide hub's last answer."""
     acked_ns: int | None = None
-    """When the bridge sent the last answered batch that reported this cell; None before the first."""
+    """The moment at which the bridge sent the last answered batch that reported this cell; None before the first such
+    batch."""
     amount: int = 0
-    """The loan that the bridge last asked the region's hub to lend its nodes."""
+    """The loan that the bridge last asked the region's hub to make."""
     confirmed: bool = True
     """Whether the region's hub has confirmed `amount`."""
     maybe: int = 0
-    """The most of the loan that nodes at home may hold."""
+    """The most of the loan that nodes of the region may hold."""
     ends_ns: int = 0
-    """When the last loan ends."""
+    """The moment at which the last loan ends."""
     until_us: int = 0
     doubtful_until_ns: int = 0
-    """Until when the region's hub, which has lost its data, does not know what nodes hold; 0 if it knows."""
+    """Until this moment the region's hub, which has lost its data, cannot tell how much its nodes hold; 0 if it can."""
     peak: int = 0
     peak_before: int = 0
     rotated_ns: int = 0
@@ -102,9 +104,10 @@ class Holding:
     """The allowance that the bridge last reported to the wide hub."""
 
     def most(self, now_ns: int) -> int:
-        """Returns the most of the loan that nodes of the region may hold, or may have held in the last second.
+        """Returns the most of the loan that nodes of the region hold, or have held within the last second, at most.
 
-        Another region's clock may be late by a second, so that it is still in a window that is over here.
+        The last second counts because another region's clock may be late by a second, and still in a window that is
+        over here.
         """
         if now_ns > self.ends_ns + self.lender.hold_ns:
             self.maybe = 0
@@ -116,13 +119,13 @@ class Holding:
         return max(self.peak, self.peak_before)
 
     def target(self, now_ns: int, loan_ns: int) -> int:
-        """Returns how much to lend the region: its grant, less the part that others need more; 0 if it needs none."""
+        """Returns how much to lend the region: the grant, or the fair part if less; 0 if the region needs no loan."""
         if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
             return 0
         return min(self.granted, self.fair())
 
     def fair(self) -> int:
-        """Returns the part of the grant that is fair to keep, by all regions' needs in the wide hub's last answer."""
+        """Returns the part of the grant that the region may keep, judged by the needs in the wide hub's last answer."""
         if self.need == 0 or self.answer is None:
             return 0
         pool = max(0, self.answer.capacity - self.answer.current - self.answer.silent)
@@ -133,7 +136,7 @@ class Holding:
 
 
 class LendCall(NamedTuple):
-    """The arguments for a call of `Region.lend`, and the holdings that it is about."""
+    """The arguments of one call of `Region.lend`, and the holding that each loan is about."""
 
     lender: Lender
     sequence: int
@@ -143,10 +146,10 @@ class LendCall(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Lender:
-    """A name under which the bridge is a node at one shard of the wide hub.
+    """A name under which the bridge reports to one shard of the wide hub, as if it were a node.
 
-    The bridge has one lender for each length of time for which the wide hub must hold loans, with the cells of that
-    length.
+    The bridge has one lender for each length of time for which the wide hub must keep a loan; its cells are those that
+    need that length.
     """
 
     name: str
@@ -158,17 +161,17 @@ class Lender:
     holdings: dict[str, Holding] = field(default_factory=dict)
     under_way: tuple[Holding, ...] | None = None
     first: int = 0
-    """The place among `cells` at which the next batch begins, as one batch may not hold all of them."""
+    """The index of the holding at which the next batch begins, because one batch may not have room for all."""
     left: bool = False
 
     @property
     def node(self) -> str:
-        """Returns the name at the wide hub. It changes when a lease has ended."""
+        """Returns the lender's name at the wide hub, which is a new one after each lease that has ended."""
         return f"{self.name}.{self.name_number}"
 
 
 def need_of(wish: Wish, lent: int, interval_ns: int) -> int:
-    """Returns how much a region needs beyond its own part, for its use in the next two rounds or its lasting demand."""
+    """Returns how much a region needs beyond its own part, for the use of two more rounds or for its lasting demand."""
     per_s = wish.demand_milli / 1000
     carrying = per_s * wish.window_us / MILLION * wish.capacity / wish.quota
     soon = wish.used + NEED_MARGIN * per_s * 2 * interval_ns / SECOND_NS

@@ -46,13 +46,13 @@ HUB_US_MAX: Final = 4_102_444_800_000_000
 """The first moment of the year 2100: no clock that shows it is right, and nanoseconds up to there fit into 64 bits."""
 GENERATION_BYTES_MAX: Final = 128
 WISHES_MAX: Final = 100_000
-"""The most wishes in one answer of a region's hub; the hubs of this project send at most 1,000."""
+"""The most wishes that an answer of a region's hub may have; the hubs of this project send at most 1,000."""
 TEXT_BYTES_MAX: Final = 1 << 17
 """The longest text in an answer, in bytes: the name of a cell, made of the limit's name, its kind and the key."""
 
 
 class CellBounds(NamedTuple):
-    """The largest numbers that a hub may answer about the cells of one limit."""
+    """The largest amounts that a hub's answer may grant on one limit's cells."""
 
     capacity: int
     base: int
@@ -61,12 +61,15 @@ class CellBounds(NamedTuple):
 
 _NODES: Final = CellAnswer._fields.index("nodes") - CellAnswer._fields.index("silent")
 OddCell = Callable[[Sequence[CellReport], Sequence[CellAnswer], tuple[CellBounds, ...]], int]
-"""Returns the place of the first cell answer that no hub may give to these reports, or -1. Both sequences are equally
-long."""
+"""Returns the index of the first cell answer that no hub may give to the cell report of the same index; -1 if there is
+none. The bounds are those of each limit of the batch."""
 
 
 def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) -> None:
-    """Raises HubUnavailable if the answer cannot belong to this batch, or has implausible numbers."""
+    """Raises HubUnavailable if `answer` cannot be the answer to `batch`, or contains implausible numbers.
+
+    `odd_cell` finds an implausible cell answer; by default `first_odd_cell`.
+    """
     if not isinstance(answer, Answer):
         _refuse("the answer", answer)
     _check_clock(answer.hub_us)
@@ -105,7 +108,7 @@ def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) 
 
 
 def first_odd_cell(reports: Sequence[CellReport], answers: Sequence[CellAnswer], bounds: tuple[CellBounds, ...]) -> int:
-    """Returns the place of the first answer that is not plausible; -1 if all are."""
+    """Returns the index of the first cell answer that is not plausible for its report; -1 if all are plausible."""
     for place, (report, answer) in enumerate(zip(reports, answers, strict=True)):
         if not _is_plausible(answer, bounds[report[0]]):
             return place
@@ -137,7 +140,7 @@ def _bounds(limit: LimitReport) -> CellBounds:
 
 
 def check_totals(totals: Mapping[str, Totals]) -> None:
-    """Raises HubUnavailable if these cannot be totals. Sums over many nodes may be larger than one node's numbers."""
+    """Raises HubUnavailable unless `totals` are plausible; sums of many nodes may exceed a single node's numbers."""
     if not isinstance(totals, dict):
         _refuse("the totals", totals)
     for name, each in totals.items():
@@ -147,7 +150,7 @@ def check_totals(totals: Mapping[str, Totals]) -> None:
 
 
 def check_wishes(wishes: Wishes) -> None:
-    """Raises HubUnavailable if these cannot be wishes of a region's hub."""
+    """Raises HubUnavailable if `wishes` cannot be the answer of a region's hub."""
     if not isinstance(wishes, Wishes):
         _refuse("the answer about wishes", wishes)
     _check_clock(wishes.hub_us)
@@ -165,7 +168,7 @@ def check_wishes(wishes: Wishes) -> None:
 
 
 def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
-    """Raises HubUnavailable if `lent` cannot be the result of these loans."""
+    """Raises HubUnavailable if `lent` cannot be the answer of a region's hub to the call that makes these loans."""
     if not isinstance(lent, Lent):
         _refuse("the result of the loans", lent)
     _check_clock(lent.hub_us)
@@ -182,13 +185,13 @@ def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
 
 
 def check_posted(payload: bytes | None) -> None:
-    """Raises HubUnavailable if the payload cannot have been read from a settings store."""
+    """Raises HubUnavailable if `payload` is neither bytes nor None, which alone a settings store may return."""
     if payload is not None and type(payload) is not bytes:
         _refuse("the posted payload", payload)
 
 
 def check_text(what: str, value: object, *, least: int = 0, most: int = TEXT_BYTES_MAX) -> None:
-    """Raises HubUnavailable if the value is not a string of `least` to `most` bytes in UTF-8."""
+    """Raises HubUnavailable, with `what` in its text, if `value` is no string of `least` to `most` bytes in UTF-8."""
     if type(value) is not str or not least <= len(value) <= most:
         _refuse(what, value)
     try:
@@ -222,9 +225,9 @@ def _refuse(what: str, value: object) -> NoReturn:
 
 
 def shown(value: object) -> str:
-    """Returns a short text of a value for an error message, however large or deep the value is.
+    """Returns a value as a short text for an error message, however large or deeply nested it is.
 
-    Calls no method of objects that are not of this package or built in.
+    Calls no method of an object whose class is neither built in nor of this package.
     """
     if type(value) is str:
         return ascii(value[:SHOWN_MAX])

@@ -14,20 +14,20 @@ from reconverge.limit.limit import FIXED_WINDOW
 
 EXCHANGES_MAX: Final = 20
 EXCHANGES_S_MAX: Final = 2.0
-"""The longest time for the exchanges of a trial, in seconds; it makes fewer of them if they would take longer."""
+"""The longest time, in seconds, for which a trial repeats its exchange."""
 WINDOW_US: Final = 1_000_000
 INTERVAL_US: Final = 100_000
 LEASE_US: Final = 60_000_000
-"""The lease of the trial's node: longer than any round trip may take."""
+"""The lease of the trial's node, in microseconds: longer than any round trip may take."""
 
 
 def scratch_namespace(namespace: str) -> str:
-    """Returns an unused namespace for a check. It begins with `namespace`, so the same access rights cover it."""
+    """Returns a new namespace for a trial. It begins with `namespace`, so that the same access rights cover it."""
     return f"{namespace}:doctor-{token_hex(4)}"
 
 
 def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = False) -> Batch:
-    """Returns a batch without any cell; with `leaving`, one with a last report of a cell that was never charged."""
+    """Returns a batch without cells; if `leaving`, the node's last batch, with one cell that was never charged."""
     limit = LimitReport("doctor", FIXED_WINDOW, WINDOW_US, 1, 1, 0, 0, 0)
     cell = CellReport(0, "doctor", hub_us // WINDOW_US, *[0] * (len(CellReport._fields) - 3))
     return Batch(
@@ -45,14 +45,13 @@ def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = Fa
 
 
 TRIAL: Final = trial_batch("", 0, leaving=True)
-"""A batch with the limit and the key of a trial, by which a hub finds all data that the trial leaves there."""
+"""The last batch of any trial; its limit and key show a hub which data a trial leaves there."""
 
 
 async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:
-    """Exchanges empty batches in a scratch namespace, and at the end one batch with a cell.
+    """Exchanges batches without cells in a scratch namespace, and at the end one batch with a cell.
 
-    Returns the exchanges with their times, except the first one, which connects, and the one with a cell. Raises
-    HubUnavailable.
+    Returns the times of the exchanges, except the first, which also connects, and the last. Raises HubUnavailable.
     """
     node = token_hex(8)
     await _exchange(exchange, clock, trial_batch(node, 1))

@@ -13,7 +13,8 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub.report import Batch, CellReport, LimitReport
 
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
-"""Half of the time after which a hub closes an account that is silent."""
+"""After this time without an exchange, the node uses its account no more: half of the time after which a hub closes a
+silent account."""
 
 
 class HubSession:
@@ -26,11 +27,12 @@ class HubSession:
         self._confirmed: dict[str, tuple[int, int]] = {}
         """The charges and refunds, by limit, as the hub has confirmed them."""
         self._before: dict[str, tuple[int, int]] = {}
-        """The part of the confirmed totals that belongs to accounts which the hub may have closed."""
+        """The part of the confirmed totals, by limit, that belongs to former accounts, which the hub may have
+        closed."""
         self._asks_from_ns = 0
 
     def begin_visit(self, batch: Batch, *, now_ns: int) -> None:
-        """Notes that the node comes from the other hub, and that this batch is its first here.
+        """Notes that `batch` is the node's first batch at this hub after a time at the other one.
 
         The node keeps its name if its lease here is still running, and takes a new one if not. On strict limits it asks
         for nothing until every lease has ended that the other hub may have granted to any node.
@@ -43,7 +45,7 @@ class HubSession:
         self._asks_from_ns = now_ns + batch.lease_us * MICROSECOND_NS
 
     def for_this_hub(self, batch: Batch, *, now_ns: int) -> Batch:
-        """Returns the batch with the node's name and account at this hub.
+        """Returns `batch` with the name and the account that the node has at this hub.
 
         For one lease after the node has come from the other hub, the batch asks for nothing on strict limits.
         """
@@ -63,7 +65,7 @@ class HubSession:
         return batch
 
     def heard(self, batch: Batch, *, sent_ns: int) -> None:
-        """Notes that the hub has merged a batch; `batch` is the one that was passed to `for_this_hub`."""
+        """Notes that this hub has merged `batch`, the return value of `for_this_hub`, which was sent at `sent_ns`."""
         self._heard_ns = sent_ns
         self._lease_until_ns = sent_ns + batch.lease_us * MICROSECOND_NS
         for limit in batch.limits:

@@ -20,10 +20,10 @@ WITHOUT_CREDENTIALS: Final = frozenset((MEMORY, "embedded", "mqtt", "mqtts"))
 
 
 class OpenedHub(NamedTuple):
-    """A hub, and its name in messages and statistics."""
+    """An opened hub, and its name for messages and statistics."""
 
     hub: Hub | None
-    """None for memory://, which has no hub."""
+    """The hub; None for memory://, which has no hub."""
     name: str
 
 
@@ -36,7 +36,7 @@ def open_hubs(
     odd_cell: OddCell = first_odd_cell,
     hasher: KeyHasher | None = None,
 ) -> OpenedHub:
-    """Opens `hub`, and with it `fallback` for the time in which `hub` fails; see `two_hubs`. Raises InvalidSetting.
+    """Opens `hub`, combined with `fallback` if there is one, as `two_hubs` does. Raises InvalidSetting.
 
     With a `hasher` both hubs receive hashes in place of keys.
     """
@@ -61,7 +61,7 @@ def open_hubs(
 
 
 def _hashed(opened: OpenedHub, hasher: KeyHasher | None, clock: Clock) -> OpenedHub:
-    """Wraps the hub so that it receives hashes in place of keys, if there is a hub and a hasher."""
+    """Returns `opened` with its hub wrapped by `hashing`; unchanged if it has no hub, or there is no hasher."""
     if hasher is None or opened.hub is None:
         return opened
     return opened._replace(hub=hashing(opened.hub, hasher, clock))
@@ -80,12 +80,12 @@ def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
 
 
 def hubs_in(hub: Hub) -> tuple[Hub, ...]:
-    """Returns the hub in a tuple, or both hubs of a `TwoHubs`."""
+    """Returns a tuple of the one hub, or of both hubs if `hub` is a `TwoHubs`."""
     return hub.both if isinstance(hub, TwoHubs) else (hub,)
 
 
 def eraser_in(hub: Hub, name: str) -> Eraser:
-    """Returns the hub if identities can be erased from it. Raises HubUnavailable if not."""
+    """Returns `hub` if identities can be erased from it; else raises HubUnavailable, where `name` names the hub."""
     if not isinstance(hub, Eraser):
         problem = f"the hub {name} cannot erase identities: name one that implements reconverge.hub.Eraser"
         raise HubUnavailable("unsupported", problem, applied=False)
@@ -93,7 +93,7 @@ def eraser_in(hub: Hub, name: str) -> Eraser:
 
 
 def _check_credentials(hub: str | Hub, credentials: object) -> None:
-    """Raises InvalidSetting for credentials that are no function, or that the hub would not ask for."""
+    """Raises InvalidSetting if `credentials` is no function, or if the hub would never call it."""
     if not callable(credentials) or iscoroutinefunction(credentials):
         raise InvalidSetting(
             "credentials", "***", "is no plain function that returns (user, password); pass one, without calling it"

@@ -15,20 +15,21 @@ from reconverge.clock import SECOND_NS
 FAILURES_MAX: Final = 3
 """After this many failed exchanges in a row a node moves to the fallback."""
 PROBE_NS: Final = 5 * SECOND_NS
-"""How long a node uses the fallback before it asks whether the primary answers again, and the pause between two
-questions."""
+"""How long a node uses the fallback before it asks whether the primary answers again, and the pause after each such
+question that fails."""
 PROBE_MAX_NS: Final = 60 * SECOND_NS
 JITTER: Final = 0.25
-"""Pauses are lengthened or shortened at random by up to this fraction, so that nodes neither ask nor return all at
-once."""
+"""Pauses are lengthened or shortened at random by up to this fraction, so that not all nodes ask or return at the same
+moment."""
 ANSWERS_MIN: Final = 2
-"""After this many answers in a row a node returns to the primary."""
+"""After the primary has answered this many questions in a row, a node returns to it."""
 STEADY_SHARE: Final = 10
-"""A node asks half as often from then on if the primary fails within this many pauses after the node's return."""
+"""If the primary fails within this many pauses after the node's return, the node doubles its pause between
+questions."""
 
 
 class HubChoice:
-    """One node's choice between primary and fallback for one shard. It begins with the primary."""
+    """One node's choice between the primary and the fallback for one shard, which is the primary at first."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -42,7 +43,7 @@ class HubChoice:
         self._probe_at_ns = 0
 
     def exchanged(self, *, answered: bool, now_ns: int) -> bool:
-        """Notes whether an exchange with the chosen hub was answered; returns whether the fallback is chosen now."""
+        """Notes whether the chosen hub has answered an exchange; returns True if the fallback is the chosen hub now."""
         self._failures = 0 if answered else self._failures + 1
         if not self.primary or self._failures < FAILURES_MAX:
             return False
@@ -53,14 +54,14 @@ class HubChoice:
         return True
 
     def probe_due(self, now_ns: int) -> bool:
-        """Whether it is time to ask the primary whether it answers again. If so, the caller must ask."""
+        """Whether it is time to ask the primary if it answers again; then the caller must ask, and call `probed`."""
         if self.primary or now_ns < self._probe_at_ns:
             return False
         self._plan_probe(now_ns)
         return True
 
     def probed(self, *, answered: bool, now_ns: int) -> bool:
-        """Notes whether the primary has answered a probe; returns whether the primary is chosen again."""
+        """Notes whether the primary has answered a probe; returns True if the primary is the chosen hub again."""
         if self.primary:
             return False
         self._answers = self._answers + 1 if answered else 0

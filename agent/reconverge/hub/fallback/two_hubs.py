@@ -61,7 +61,7 @@ from reconverge.runtime.owner import Owned
 logger = logging.getLogger("reconverge")
 
 PROBE_LEASE_US: Final = 1_000_000
-"""A probe holds nothing at the hub that it asks."""
+"""The lease in the batch of a probe, in microseconds: a probe holds nothing at the hub that it asks."""
 
 
 class TwoHubs:
@@ -91,7 +91,8 @@ class TwoHubs:
         self._primary = primary
         self._fallback = fallback
         self._working = tuple(hub for hub in (primary, fallback) if isinstance(hub, Working))
-        """Those of the two hubs that work between exchanges. Looked up once, as in `ExchangeDriver`."""
+        """The one or both hubs that have tasks of their own between exchanges; found only once, as in
+        `ExchangeDriver`."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._odd_cell = odd_cell
@@ -105,7 +106,7 @@ class TwoHubs:
 
     @property
     def at_work(self) -> bool:
-        """Returns whether the primary or the fallback has tasks to run between exchanges."""
+        """Returns whether the primary or the fallback has tasks of its own to run between exchanges."""
         return any(hub.at_work for hub in self._working)
 
     @property
@@ -152,9 +153,9 @@ class TwoHubs:
         return answer
 
     async def totals(self) -> dict[str, Totals]:
-        """Returns the primary's totals; the fallback's while no shard exchanges with the primary.
+        """Returns the totals at the primary; those at the fallback if every shard exchanges with it.
 
-        Never the sum, which would count some charges twice.
+        Never returns the sum of both, in which some charges would count twice.
         """
         return await (self._fallback if self._away else self._primary).totals()
 
@@ -216,7 +217,7 @@ class TwoHubsWithSettings(TwoHubs):
 
 
 class TwoHubsWithContracts(TwoHubsWithSettings):
-    """Two hubs, where settings and contracts are kept at the primary only."""
+    """Two hubs, where settings and contracts are stored at the primary only."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         """Returns the index of the contracts at the primary; None if the primary has none.
@@ -238,11 +239,11 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
         return await self._contracts().keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints | None:
-        """Returns the hints of the primary; None if it has none."""
+        """Returns the primary's listener for hints of changed contracts; None if the primary cannot push hints."""
         return self._primary.hints() if isinstance(self._primary, ContractHints) else None
 
     def _contracts(self) -> ContractStore:
-        """Returns the primary. Raises HubUnavailable while the node is with the fallback."""
+        """Returns the primary as a store of contracts. Raises HubUnavailable while the node is with the fallback."""
         if self._away:
             raise HubUnavailable(
                 "fallback",
@@ -263,9 +264,9 @@ def two_hubs(
     random: Random | None = None,
     odd_cell: OddCell = first_odd_cell,
 ) -> TwoHubs:
-    """Returns both hubs combined into one. Raises InvalidSetting.
+    """Returns `primary` and `fallback` combined into one hub. Raises InvalidSetting.
 
-    `name` is the fallback's name in messages; `odd_cell` finds the cell answer that no hub may give.
+    `name` is the fallback's name in messages; `odd_cell` finds a cell answer that no hub may give.
     """
     kind = TwoHubsWithSettings if isinstance(primary, SettingsStore) else TwoHubs
     if isinstance(primary, SettingsStore) and isinstance(primary, ContractStore):
@@ -282,7 +283,7 @@ def two_hubs(
 
 
 class _ShardPlace:
-    """The choice of hub for one shard of this node, and the shard's session at each of the two."""
+    """Chooses a hub for one shard of this node, and keeps the node's session at each of the two hubs."""
 
     def __init__(self, random: Random) -> None:
         self.choice = HubChoice(random)

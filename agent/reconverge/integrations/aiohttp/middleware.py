@@ -1,4 +1,4 @@
-"""Limits in an aiohttp server: a middleware, a decorator for handlers, and fields on all responses.
+"""Limits in an aiohttp server: a middleware, a decorator for handlers, and limits of websockets' messages.
 
 limits = Limits("100/minute", agent="redis://localhost:6379/0")
 limits.install(app)
@@ -41,7 +41,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Awaitable[web.StreamRespo
 
 _make_key: Any = getattr(web, "RequestKey", None)
 SERVING: Final[Any] = "reconverge.serving" if _make_key is None else _make_key("reconverge.serving", object)
-"""The key under which a request holds its `_Serving`, with the outcomes so far."""
+"""The key under which an aiohttp request holds its `_Serving`, with the outcomes so far."""
 MESSAGING: Final[Any] = "reconverge.messaging" if _make_key is None else _make_key("reconverge.messaging", object)
 """The key under which a websocket's request holds the `AiohttpRequest` that the limits of its messages share."""
 
@@ -81,13 +81,16 @@ class Limits(LimitsOfApp):
             return await self._serve(request, self._rules, decide, functools.partial(handler, request))
 
         self.middleware = middleware
-        """The middleware itself, for applications that order their middlewares.
+        """The middleware that `install` adds, for applications that order their middlewares themselves.
 
         They must also append `add_fields` to `app.on_response_prepare`.
         """
 
     def install(self, app: web.Application) -> None:
-        """Limits an application and its sub-applications, as the outermost middleware. Raises InvalidSetting."""
+        """Limits an application and its sub-applications, by adding the outermost middleware.
+
+        Raises InvalidSetting if `app` is not an aiohttp application.
+        """
         if not isinstance(app, web.Application):
             raise InvalidSetting("app", app, "is not an aiohttp.web.Application; write limits.install(app)")
         if self.middleware in app.middlewares and self.add_fields in app.on_response_prepare:
@@ -118,7 +121,7 @@ class Limits(LimitsOfApp):
 
     @with_advice(OF_LIMITS)
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[AnyHandler], AnyHandler]:
-        """Limits a handler: a coroutine function, or a method of a `View`; see `Rule`.
+        """Returns a decorator that limits a handler: a coroutine function, or a method of a `View`; see `Rule`.
 
         Each limit is named after its handler, so each handler has its own count. Several limits of one handler,
         together with those of the middleware, are charged all or none.
@@ -170,13 +173,13 @@ class Limits(LimitsOfApp):
         return serving.outcomes if isinstance(serving, _Serving) else ()
 
     async def add_fields(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Adds the fields of the limits to the response to a limited request; a handler for `on_response_prepare`."""
+        """Adds the limits' header fields to the response to a request; a handler for `app.on_response_prepare`."""
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
             serving.add_fields(response)
 
     def _deciding(self, rules: Sequence[Declared]) -> Decide | None:
-        """Returns a function that decides about aiohttp's own request by the rules; None if they need a `Request`."""
+        """Returns a function that decides by `rules` about aiohttp's own request; None if a rule needs a `Request`."""
         pipeline = self.guard.pipeline(rules, in_request)
         return None if pipeline is None else pipeline.decide
 
@@ -187,9 +190,10 @@ class Limits(LimitsOfApp):
         decide: Decide | None,
         handle: Callable[[], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """Checks a request and runs its handler, then settles the costs and adds the response fields.
+        """Checks a request and runs its handler with `handle`; then settles the costs and adds the response fields.
 
-        If an outer middleware or limit serves the request already, that one settles the costs and adds the fields.
+        If this call is inside another one for the same request (of the middleware, or of a decorator), the outer call
+        settles the costs and adds the fields.
         """
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
@@ -209,7 +213,7 @@ class Limits(LimitsOfApp):
     async def _check(
         self, serving: _Serving, request: web.Request, rules: Sequence[Declared], decide: Decide | None
     ) -> web.StreamResponse | None:
-        """Returns the response to a refused request; None if the request may go on."""
+        """Checks a request by `rules`. Returns the response to a refused request; None if the request may go on."""
         if not rules:
             return None
         guard = self.guard
@@ -247,7 +251,7 @@ class Messages:
             yield message
 
     async def check(self, request: web.Request) -> Outcome:
-        """Counts one message, for handlers that receive messages and close the websocket themselves.
+        """Counts one message of the websocket that `request` opened, for handlers that receive and close by themselves.
 
         The returned outcome is false if the message is refused.
         """
@@ -266,7 +270,7 @@ def outcome_of(request: web.Request) -> Outcome | None:
 
 
 class _Serving:
-    """Holds the outcomes of one request until it is answered."""
+    """Holds the outcomes of one request until its response has been sent."""
 
     __slots__ = ("_has_fields", "outcomes", "unsettled")
 
@@ -317,7 +321,7 @@ class _Serving:
         self._finish(Response(response.status, headers, size, raw=response))
 
     def add_fields(self, response: web.StreamResponse) -> None:
-        """Adds the fields of the outcomes to the header of a response, at most once for each response."""
+        """Adds the header fields of the outcomes to `response`; a second call for the same response adds nothing."""
         if self._has_fields is response:
             return
         self._has_fields = response

@@ -38,7 +38,7 @@ class AiohttpRequest(Located):
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the template of the matched resource, with and without the prefix of the sub-application."""
+        """Returns the pattern of the matched resource, with and without the prefix of the sub-application."""
         resource = self.raw.match_info.route.resource
         if resource is None:
             return ()

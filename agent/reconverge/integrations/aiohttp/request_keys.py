@@ -26,7 +26,7 @@ Finder: TypeAlias = Callable[[web.Request], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that finds the key of `function` in aiohttp's request; None if `function` must be called."""
+    """Returns a function that reads `function`'s key from aiohttp's request; None if `function` must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(source.name)
@@ -60,7 +60,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_request(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read aiohttp's request: one finds a rule's key, the other the scope's part of it.
+    """Returns two functions that read aiohttp's request: one finds a rule's key, the other the part for its scope.
 
     The second is None if the rule has no scope. Returns None instead of both if the rule needs a `Request`. The rule
     must apply to all requests.

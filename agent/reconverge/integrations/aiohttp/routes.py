@@ -1,4 +1,4 @@
-"""Lists the routes of an aiohttp server, with the prefixes of sub-applications, and the handlers of these routes."""
+"""Lists the routes of an aiohttp application, with the prefixes of sub-applications, and the routes' handlers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _methods_of(route: web.AbstractRoute) -> frozenset[str] | None:
 
 
 def _added(app: web.Application) -> Iterator[tuple[web.AbstractRoute, str]]:
-    """Yields the routes as they were added to an application and its sub-applications, each with its pattern."""
+    """Yields aiohttp's route objects of an application and its sub-applications, each with its pattern."""
     for resource in _resources(app):
         if not isinstance(resource.get_info().get("app"), web.Application):
             yield from ((route, resource.canonical) for route in resource)

@@ -113,12 +113,12 @@ class AsgiRequest(Located):
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the route's template if Litestar has stored it in the scope; else an empty sequence."""
+        """Returns the route's pattern if Litestar has stored it in the scope; else an empty sequence."""
         template = self.raw.get("path_template")
         return (template,) if isinstance(template, str) else ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the templates of the routes of Starlette or FastAPI that match the path."""
+        """Returns the patterns of all routes of Starlette or FastAPI that match the path."""
         return templates_for(self.raw, self._router, self._root)
 
     @property
@@ -306,7 +306,7 @@ class RateLimitMiddleware:
 
 
 async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
-    """Sends the response to a refused request."""
+    """Sends the response to a request that `outcome` refuses: the result of `on_breach`, or the standard refusal."""
     assert outcome.refusal is not None
     if callable(outcome.response) and await _answered_instead(outcome, scope, receive, send):
         return
@@ -316,7 +316,7 @@ async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -
 
 
 async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> bool:
-    """Lets the ASGI application that `on_breach` returned send the response; returns whether it has begun to.
+    """Lets the ASGI application that `on_breach` has returned send the response. Returns whether a response has begun.
 
     An error before the response begins is logged, and the caller sends the standard refusal. A later error is raised.
     """

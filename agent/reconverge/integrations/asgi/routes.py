@@ -68,7 +68,10 @@ def _known_route(scope: Mapping[str, Any]) -> _KnownRoutes | None:
 
 
 def _methods_of(route: object) -> str:
-    """Returns a route's methods with a space after them, without the HEAD that Starlette adds to GET; empty if none."""
+    """Returns a route's methods as text, such as `GET,POST ` with the space; empty if the route has no methods.
+
+    The HEAD that Starlette adds to GET is left out.
+    """
     methods = methods_in(getattr(route, "methods", None)) or ()
     named = sorted(method for method in methods if method != "HEAD" or "GET" not in methods)
     return f"{','.join(named)} " if named else ""
@@ -89,7 +92,8 @@ class _KnownRoutes(NamedTuple):
 
 
 _known: dict[int | tuple[int, int], _KnownRoutes] = {}
-"""The cached routes, by the route's `id`; for an included router, by the `id` of the route and of its context."""
+"""The cached routes, by the `id` of the route object; in an included router, by the `id` of the route and its
+context."""
 
 
 def _remember(route: Any, context: Any) -> None:
@@ -112,7 +116,7 @@ def _remember(route: Any, context: Any) -> None:
 
 
 def router_in(app: Any) -> Any:
-    """Returns the application that has routes, inside of all middlewares; None if there is none."""
+    """Returns `app`, or the application inside its middlewares, that has routes; None if none of them has routes."""
     for _ in range(DEPTH_MAX):
         if isinstance(getattr(app, "routes", None), list | tuple):
             return app
@@ -174,7 +178,7 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
 
 
 def _listed(route: object) -> str | None:
-    """Returns a route's pattern, in which each parameter is marked if its value may contain slashes."""
+    """Returns a route's pattern; each parameter whose value may contain slashes has the type `path`."""
     path, convertors = _path_of(route), getattr(route, "param_convertors", None)
     if path is None or not isinstance(convertors, Mapping):
         return path
@@ -183,7 +187,7 @@ def _listed(route: object) -> str | None:
 
 
 def templates_for(scope: Mapping[str, Any], router: Any, own: str) -> list[str]:
-    """Lists the patterns of the routes that match a request, each without and with the prefix of the mount.
+    """Returns the patterns of the routes that match a request, each without and with the mount's prefix.
 
     `own` is the `root_path` that the application declares itself.
     """
@@ -209,7 +213,7 @@ def _prefix(scope: Mapping[str, Any], found: str) -> str:
 
 
 def _found(scope: Mapping[str, Any]) -> str | None:
-    """Returns the template of the route that the framework has found; None if it has not routed the request yet."""
+    """Returns the pattern of the route that the framework has found; None if the request is not routed yet."""
     template = scope.get("path_template")
     if isinstance(template, str):
         return template

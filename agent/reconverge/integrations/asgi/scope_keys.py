@@ -39,7 +39,7 @@ Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that finds the key of `function` in an ASGI scope; None if `function` must be called."""
+    """Returns a function that reads `function`'s key from an ASGI scope; None if `function` itself must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(field_name(source.name))
@@ -101,7 +101,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read an ASGI scope: one finds a rule's key, the other its part for route or scope.
+    """Returns two functions that read an ASGI scope: one finds a rule's key, the other the part for route or `scope`.
 
     The second is None for a key without such a part. Returns None instead of both if the key function itself must be
     called. The rule must apply to all requests.
@@ -111,6 +111,6 @@ def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder |
 
 
 def part_in_scope(declared: Declared) -> Finder | None:
-    """Returns a function that finds the part of a rule's key for its route or scope; None for a key without one."""
+    """Returns a function that finds, in an ASGI scope, the key's part for route or `scope`; None without a part."""
     part: Any = declared.part_of_key
     return _route if part is not None and declared.fixed_scope is None else part

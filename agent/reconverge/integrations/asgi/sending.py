@@ -75,7 +75,7 @@ class Decided(list[Outcome]):
     """Whether the cost of an outcome depends on the response and must still be settled."""
 
     def add(self, outcome: Outcome) -> None:
-        """Appends an outcome. The response will get the outcome's fields, and settle its costs."""
+        """Appends an outcome, so that its header fields are added to the response and its costs are settled."""
         if isinstance(outcome, Admitted):
             self.append(outcome)  # it has nothing to settle or to meter
         else:
@@ -88,7 +88,7 @@ class Decided(list[Outcome]):
         self.clear()
 
     def merged(self, headers: Headers) -> Headers:
-        """Returns the header fields of the application together with those of the outcomes."""
+        """Returns `headers`, the header fields of the application's response, with those of the outcomes added."""
         if len(self) == 1 and isinstance(only := self[0], Admitted):
             return with_fields_of(only, headers)
         if not self:
@@ -96,7 +96,7 @@ class Decided(list[Outcome]):
         return merged(headers, fields_together(self, refused=says_when_to_retry(headers)))
 
     def settle(self, response: Response, *, spent: bool = True) -> None:
-        """Settles the costs of all outcomes by the response; costs that are settled already stay as they are.
+        """Settles the costs of all outcomes by `response`. A cost that was settled before does not change.
 
         If `spent` is False, costs of rules with `settle="spent"` stay open.
         """
@@ -105,7 +105,7 @@ class Decided(list[Outcome]):
 
 
 def decided_once(outcome: Outcome) -> Decided:
-    """Returns a list of one outcome, for a request that gets no other."""
+    """Returns a list of one outcome, for a request about which no other limit decides."""
     decided = Decided()
     decided.add(outcome)
     return decided
@@ -119,7 +119,7 @@ class Sending:
     def __init__(
         self, send: Send, decided: Decided, status: int = 0, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> None:
-        """`status` and `headers` are those of the application's response, if it has begun already."""
+        """Wraps `send`; `status` and `headers` are those of the application's response, if it has begun already."""
         self._send = send
         self._decided = decided
         self._status = status
@@ -162,7 +162,7 @@ class Sending:
         return self._settling(message) if self._decided.unsettled else self._send(message)
 
     async def _settling(self, message: Message) -> None:
-        """Sends a message. If it ends the response, settles all costs that background tasks cannot raise any more."""
+        """Sends a message. If it ends the response, settles the costs, except those that background tasks may raise."""
         await self._send(message)
         kind = message["type"]
         if kind == "http.response.body":
@@ -216,7 +216,7 @@ async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, d
 
 
 async def no_more() -> None:
-    """Does nothing; it is awaited in place of `send` once the connection is closed or the request has its response."""
+    """Does nothing. It is awaited in place of `send` once a websocket is closed, or a request has its response."""
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
@@ -235,7 +235,7 @@ def says_when_to_retry(headers: Headers) -> bool:
 
 
 def merged(headers: Sequence[tuple[bytes, bytes]], fields: Fields) -> Headers:
-    """Returns the application's header fields with the limits' fields added.
+    """Returns `headers`, the header fields of the application's response, with the limits' `fields` added.
 
     If both have a field of the same name, both are sent if the field is a list; otherwise only the application's is.
     """

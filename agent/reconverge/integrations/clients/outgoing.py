@@ -1,4 +1,4 @@
-"""Keeps outgoing calls to a server within a quota that all workers share. Adapters of HTTP clients send the calls."""
+"""Keeps outgoing calls to a server within a quota that all workers share; adapters of HTTP clients use this."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ TIMEOUT_S: Final = 30.0
 NAP_S: Final = 1.0
 """The longest single sleep, in seconds: a pause may become longer meanwhile, by a response to another worker."""
 EVERY_KEY: Final = f"{OURS}all"
-"""The key of a pause that stops the calls with all keys."""
+"""The key of a pause that stops the calls with any key."""
 
 Steps: TypeAlias = Generator[float, None, Decision | None]
-"""Yields seconds to sleep. Returns None when no pause is left to wait for, or a refusal if a pause is too long."""
+"""A generator that yields seconds to sleep while calls are paused. It returns None once no pause is left, or a refusal
+if a pause outlasts the timeout."""
 
 MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey)
-"""Errors that are a mistake of the caller. They are raised; any other failure lets the call go on."""
+"""Errors that are raised, because they are mistakes of the caller. After any other failure the call is sent."""
 
 
 class OutgoingSettings(TypedDict, total=False):
@@ -89,7 +90,7 @@ class Outgoing:
         checked_timeout_ns(timeout_s)
         checked_room(max_queue)
         self.failures = Failures(limiter.control.clock)
-        """Counts failures of this library during calls; the calls went on regardless."""
+        """Counts failures of this library, after each of which the call was sent nevertheless."""
         self._timeout_s = timeout_s
         self._max_queue = max_queue
         self._listens = listen
@@ -103,7 +104,7 @@ class Outgoing:
 
     @property
     def not_placed(self) -> int:
-        """Returns how many numbers of the server were ignored, because they may be about another quota."""
+        """Returns how often the server's numbers were ignored, because they may be about another quota."""
         return self._numbers.not_placed
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -149,7 +150,7 @@ class Outgoing:
     def admit_blocking(
         self, key: str, cost: int = 1, method: str | None = None, path: str | None = None
     ) -> Decision | None:
-        """Does the same as `admit`, and blocks the thread."""
+        """Does the same as `admit` for synchronous clients: blocks the thread while the call waits."""
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
         keys = self._paused_by(key, method, path)
@@ -177,7 +178,7 @@ class Outgoing:
         method: str | None = None,
         path: str | None = None,
     ) -> None:
-        """Learns the server's limits from a response.
+        """Adapts to the server's limits, by the status and the header fields of a response.
 
         If the server refuses, later calls on all nodes wait until the time that it names, and nothing is charged. If
         it reports less remaining quota than the limiter has, the difference is charged until the quota is renewed.
@@ -225,9 +226,9 @@ class Outgoing:
         return price.cost, price.kind
 
     def _ask_s(self, key: str, cost: int, kind: str | None, began_ns: int) -> float:
-        """Returns for how many seconds a call may ask the hub before it waits for its turn.
+        """Returns the seconds for which a call may ask the hub before it waits for its turn; 0 to not ask.
 
-        Returns 0 if this process certainly admits the call, or refuses it: a refused call waits anyway.
+        It does not ask if this process certainly admits the call, or refuses it: a refused call waits anyway.
         """
         left_s = self._left_s(began_ns)
         ask_s = self._asks_s if left_s is None else min(self._asks_s, left_s)
@@ -235,7 +236,7 @@ class Outgoing:
         return ask_s if tested is not None and tested.allowed and not tested.certain else 0.0
 
     def _paused_by(self, key: str, method: str | None, path: str | None) -> tuple[str, ...]:
-        """Returns the keys of the pauses that a call waits for."""
+        """Returns the keys of all pauses that may stop a call: of its key, of all keys, and of its operation."""
         keys = (key, EVERY_KEY) if self._server.stops_all else (key,)
         by_operation = self._server.stops_operation or self._resource is not None
         if not by_operation or method is None or path is None:
@@ -251,7 +252,7 @@ class Outgoing:
     def _paused_meanwhile(
         self, decision: Decision, key: str, keys: tuple[str, ...], cost: int, kind: str | None
     ) -> bool:
-        """Returns whether a pause began while an admitted call waited for its turn; if so, gives back its charge."""
+        """Returns whether a pause began while the call waited for its turn; if so, refunds the call's charge."""
         if not decision or self._paused_s(keys) <= 0:
             return False
         if self.limiter.switched == ON:
@@ -285,7 +286,7 @@ class Outgoing:
 
 
 def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
-    """Returns the refusal of a call that is stopped by the pause limit `pause`, and not by the quota."""
+    """Returns the refusal of a call that a pause stops, not its quota: `grounds` with `pause` as the refusing limit."""
     return replace(
         grounds,
         binding=pause,

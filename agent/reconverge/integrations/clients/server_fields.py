@@ -42,9 +42,9 @@ except ImportError as error:
     raise MissingExtra("reading rate limits from the header fields of servers", "http-sfv", "httpx,requests") from error
 
 FIELD_LENGTH_MAX: Final = 1024
-"""Characters; a longer field is ignored. Servers send a few policies of about forty characters each. The parser of
-structured fields copies the rest of the text at each part, so its work grows with the square of the length: half a
-megabyte at this length."""
+"""The most characters of a field; a longer field is ignored. Servers send a few policies of about forty characters
+each. The parser of structured fields copies the rest of the text at each part, so its work grows with the square of the
+length: half a megabyte at this length."""
 EPOCH_MIN: Final = 1e9
 """A number from this on is a time since 1970; a smaller one is a duration in seconds."""
 EPOCH_MAX: Final = 1e11
@@ -106,7 +106,7 @@ def heard(
 
 
 def is_named(said: Numbers, name: str) -> bool:
-    """Returns whether `name` is the server's name of the quota, in upper or lower case."""
+    """Returns whether `said`, the server's numbers, are about the quota that the server calls `name`, in any case."""
     return said.name.casefold() == name.casefold()
 
 
@@ -140,7 +140,7 @@ def _retry_after(fields: Mapping[str, str], now: float) -> float | None:
 
 
 def _wait(text: str, now: float) -> float | None:
-    """Returns the seconds until the time that a text names, in any form; None if it names none."""
+    """Returns the seconds until the time in `text`: a duration, a date or seconds since 1970; None for other texts."""
     if _NUMBER.fullmatch(text):
         number = float(text)
         if number < EPOCH_MIN:
@@ -156,7 +156,7 @@ def _wait(text: str, now: float) -> float | None:
 
 
 def _duration(text: str) -> float | None:
-    """Returns the seconds of a duration such as 30, 6m0s or 12ms; None for any other text."""
+    """Returns a duration in seconds, from a text such as 30, 6m0s or 12ms; None for any other text."""
     if _NUMBER.fullmatch(text):
         return float(text)
     parts = _PART.findall(text)
@@ -202,7 +202,7 @@ def _count(value: object) -> int | None:
 
 
 def _listed(text: str) -> list[tuple[str, Mapping[str, object]]]:
-    """Reads the form of draft 11, `"burst";r=57;t=22, "daily";r=3`: names, each with its parameters."""
+    """Returns the items of a field such as `"burst";r=57;t=22, "daily";r=3` (draft 11), each with its parameters."""
     items = List()
     try:
         items.parse(text.encode("ascii"))
@@ -213,7 +213,7 @@ def _listed(text: str) -> list[tuple[str, Mapping[str, object]]]:
 
 
 def _named(text: str) -> tuple[str, Mapping[str, object]]:
-    """Reads the form of drafts 7 and 8, `limit=100, remaining=57, reset=22`, as numbers without a name."""
+    """Returns the field `limit=100, remaining=57, reset=22` (drafts 7 and 8) as an item of draft 11 without a name."""
     members = Dictionary()
     try:
         members.parse(text.encode("ascii"))
@@ -225,7 +225,7 @@ def _named(text: str) -> tuple[str, Mapping[str, object]]:
 
 
 def _plain(fields: Mapping[str, str], names: NumberFields, now: float) -> Numbers | None:
-    """Returns the numbers from fields with one number each; None if the number of remaining requests is missing."""
+    """Returns the numbers in the fields that `names` lists, one in each; None if the remaining quota is missing."""
     left = _field(fields, names.remaining)
     if not _NUMBER.fullmatch(left):
         return None

@@ -51,7 +51,7 @@ class ServerNumbers:
 
     @property
     def not_placed(self) -> int:
-        """Returns how many numbers were ignored, because they may be about another quota."""
+        """Returns how often the server's numbers were ignored, because they may be about another quota."""
         return self._not_placed.value
 
     def learn(self, key: str, said: Numbers, *, refused: bool) -> float | None:
@@ -89,5 +89,5 @@ class ServerNumbers:
 
 
 def _is_same(limit: Limit, said: Numbers) -> bool:
-    """Returns whether the server has stated the quota of `limit`, and its window or none."""
+    """Returns whether the server's numbers state the quota of `limit`, and its window or no window."""
     return said.quota == limit.quota and said.window in (None, ceil(limit.window))

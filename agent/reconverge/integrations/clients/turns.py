@@ -28,7 +28,7 @@ _logged: Final = WeakSet[RateLimiter]()
 def wait_for_turn(
     limiter: RateLimiter, key: str, cost: int, *, timeout_s: float | None, max_queue: int | None, kind: str | None
 ) -> Decision:
-    """Waits as `RateLimiter.wait_blocking` does. On the thread of an event loop, logs a warning and does not queue."""
+    """Waits as `RateLimiter.wait_blocking` does. On an event loop's thread, logs a warning and does not queue."""
     if not has_a_loop():
         return limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=max_queue, kind=kind)
     began_ns = SystemClock.monotonic_ns()

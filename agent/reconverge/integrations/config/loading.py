@@ -60,7 +60,7 @@ VARIABLES: Final = {
 FILE: Final = "RECONVERGE_CONFIG"
 """The environment variable with the path of the file, used if the program gives no path."""
 LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
-"""The settings that a reload can change."""
+"""The settings of an agent that a reload can change."""
 FIXED: Final = ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap", "block_after", "block_for")
 """The settings of a limit that a reload cannot change."""
 LIMITS: Final = "limits"
@@ -92,7 +92,7 @@ class LimitSettings(BaseModel):
     @field_validator("limit", mode="before")
     @classmethod
     def _joined(cls, limit: Any) -> Any:
-        """Accepts a list of limit strings for several quotas, and joins it into one string."""
+        """Returns a list of limit strings for several quotas as one string; any other value as it is."""
         if isinstance(limit, list) and limit and all(isinstance(each, str) for each in limit):
             return "; ".join(limit)
         return limit
@@ -177,9 +177,9 @@ class Configuration:
             self._settings = settings
 
     def reload_on_sighup(self) -> None:
-        """Installs a handler that reloads at SIGHUP, on a thread of its own. A mistake is logged, and changes nothing.
+        """Installs a handler of SIGHUP that calls `reload` on a new thread. A mistake in the settings is only logged.
 
-        The former handler of that signal is called as well. Raises InvalidSetting unless called in the main thread.
+        The former handler of the signal is called as well. Raises InvalidSetting unless called in the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             here = threading.current_thread().name
@@ -220,7 +220,7 @@ class Configuration:
         )
 
         class Said(Settings):
-            """The settings of three sources: arguments win over the environment, and the environment over the file."""
+            """All settings together: arguments win over the environment, and the environment over the file."""
 
             @classmethod
             def settings_customise_sources(
@@ -242,7 +242,7 @@ class Configuration:
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
     def _steps(self, settings: Settings, finding: MistakeLocator) -> list[Callable[[], object]]:
-        """Returns functions that apply these settings, none of which can fail. Raises InvalidConfiguration."""
+        """Returns functions that change the agent to `settings`, and cannot fail. Raises InvalidConfiguration."""
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
             if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):
@@ -330,7 +330,10 @@ class MistakeLocator:
         return InvalidConfiguration(self._source.name, problem, line=self._source.line_of(path), field=field)
 
     def of(self, error: ValidationError) -> InvalidConfiguration:
-        """Returns the error for pydantic's most important mistake, without values, as they may be secrets."""
+        """Returns InvalidConfiguration for the most important mistake in pydantic's `error`.
+
+        It has no values of settings, which may be secrets.
+        """
         first = weightiest(error.errors(include_url=False))
         path = [part for part in first["loc"] if part != "[key]"]
         known = LimitSettings.model_fields if len(path) > 1 else Settings.model_fields
@@ -347,7 +350,7 @@ class _When:
         self._path = path
 
     def __enter__(self) -> None:
-        """Does nothing."""
+        """Does nothing when the block begins; `__exit__` turns its errors into InvalidConfiguration."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, InvalidSetting):

@@ -21,13 +21,13 @@ TOML: Final = (".toml",)
 YAML: Final = (".yaml", ".yml")
 JSON: Final = (".json",)
 CHARACTERS_MAX: Final = 1 << 20
-"""The longest file of settings; a thousand limits take a tenth of it."""
+"""The most characters of a file of settings; a thousand limits take a tenth of them."""
 UTF8_BYTES_MAX: Final = 4
 """The most bytes of one character in UTF-8."""
 VALUES_MAX: Final = 4 * CHARACTERS_MAX
 """The most values in a YAML file, each counted once per reference: with references, a few lines can yield billions."""
 DEPTH_MAX: Final = 50
-"""The most nested tables and lists; settings have five levels. Parsers fail at some depth, each at another one."""
+"""The deepest nesting of tables and lists that is read; settings have five levels. Parsers fail at various depths."""
 TOO_DEEP: Final = f"more than {DEPTH_MAX} levels of nested tables and lists"
 _TABLE: Final = re.compile(r"\s*\[(?P<path>[^\[\]]+)\]\s*(?:#.*)?")
 _NAME: Final = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
@@ -38,7 +38,7 @@ _LONG_NUMBER: Final = re.compile(r"[0-9][0-9_]{4299}")
 _BRACKET: Final = re.compile(
     r'''"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*|[\[\]{}]''', re.DOTALL
 )
-"""A bracket; or a string or a comment, whose brackets do not count."""
+"""Matches a bracket; also a whole string or comment, so that the brackets in it are not counted."""
 _CONSTANT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?P<name>NaN|Infinity)')
 _LINE: Final = re.compile(r"at line (?P<line>\d+)")
 
@@ -94,7 +94,7 @@ class Source:
         self.said: dict[str, Any] = said
 
     def line_of(self, path: Sequence[str | int]) -> int | None:
-        """Returns the line in which a field begins, or else the innermost table around it; None if neither is found."""
+        """Returns the line of the field at `path`, else of the innermost table around it; None if neither is found."""
         return self._line_in_toml(path) if self._toml else self._line_in_yaml(path)
 
     def _read_toml(self) -> Any:
@@ -170,7 +170,7 @@ class Source:
 
     def _read_json(self) -> Any:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            """Returns the pairs as a table. Raises InvalidConfiguration for a name that occurs twice."""
+            """Returns a JSON object as a dict. Raises InvalidConfiguration for a name that occurs twice in it."""
             table: dict[str, Any] = {}
             for name, value in pairs:
                 if name in table:
@@ -242,7 +242,7 @@ class _Once(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Limits the nesting, because the base class calls itself at each level. Raises MarkedYAMLError."""
+        """Raises MarkedYAMLError if values are nested too deeply, because the base class calls itself at each level."""
         self._depth += 1
         if self._depth > DEPTH_MAX + 1:  # one more for a value at the innermost level
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
@@ -252,7 +252,10 @@ class _Once(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002
-        """Raises ConstructorError for an invalid number or date, for which the base class raises various errors."""
+        """Returns the value of a node. Raises ConstructorError for an invalid number or date.
+
+        The base class raises various errors for them.
+        """
         try:
             return super().construct_object(node, deep=deep)
         except (yaml.YAMLError, RecursionError):

@@ -1,4 +1,4 @@
-"""Brings the sources of settings into one form, and describes mistakes: the fact, the value, the remedy.
+"""Brings settings from all sources into one form, and describes mistakes in them: the fact, the value, the remedy.
 
 Values are shown for limits only: any other value may be a secret that was written in the wrong place.
 """
@@ -24,7 +24,7 @@ def says(said: Any, path: tuple[str | int, ...]) -> bool:
 
 
 def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings with a table for each limit, so that two sources can be merged field by field."""
+    """Returns the settings with a dict for each limit, also for limits given as text, to merge sources by field."""
     limits = said.get("limits")
     if not isinstance(limits, Mapping):
         return dict(said)
@@ -50,7 +50,7 @@ KINDS: Final = {
     "dict": "a table",
     "model": "a table",
 }
-"""A description of the required value, by the first word of the type that pydantic gives to an error."""
+"""A description of the required value, by the first word of the type of pydantic's error, such as `int`."""
 DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
 
 
@@ -65,7 +65,10 @@ def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def problem_of(
     mistake: Mapping[str, Any], path: Sequence[str | int], *, known: Collection[str], agents: Collection[str]
 ) -> str:
-    """Describes the mistake at `path`; `known` are the settings allowed there, `agents` those of the agent."""
+    """Returns a description of pydantic's `mistake` in the setting at `path`.
+
+    `known` are the settings allowed at that place, and `agents` the settings of the agent itself.
+    """
     kind, value = str(mistake["type"]), mistake.get("input")
     if kind == UNKNOWN:
         if len(path) > 1 and path[-1] in agents:

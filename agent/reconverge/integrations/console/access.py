@@ -34,9 +34,9 @@ from reconverge.integrations.contracts.tokens import ANONYMOUS, Role, Token, Tok
 
 COOKIE: Final = "reconverge_console"
 FIELD: Final = "x-reconverge-console"
-"""The header field in which the page's script sends the word against forged requests when it requests a change."""
+"""The header field in which the page's script sends the visitor's word (`Visitor.word`) when it requests a change."""
 NO_SESSION: Final = "behind-authentication"
-"""The word against forged requests if there are no sessions."""
+"""The word that pages send in `FIELD` if the console has no sessions."""
 SESSION_S: Final = 12 * 3600
 """The seconds for which a person stays signed in: a working day."""
 COOKIES_CHARACTERS_MAX: Final = 65_536
@@ -53,11 +53,11 @@ class Visitor:
     name: str
     role: Role
     word: str
-    """The word that a request for a change must contain, so that no other site can forge one; empty for programs."""
+    """The secret that a request for a change must contain, so that no other site can forge one; empty for programs."""
 
 
 class Access:
-    """Decides which requests may use the console.
+    """Authenticates the requests to a console, and decides which may change something.
 
     Args:
         tokens: the tokens, as `contracts_api` takes them; the role "read" allows reading, and "write" also changes.
@@ -112,7 +112,7 @@ class Access:
             raise Problem(403, "the request does not come from a page of this console; load the page again")
 
     def sign_in(self, request: Request, secret: str) -> str | None:
-        """Begins a session. Returns the Set-Cookie value, or None if the token is unknown.
+        """Begins a session for the token `secret`. Returns the Set-Cookie value; None if no visitor has that token.
 
         Raises Problem (403) if the form was sent from another site.
         """

@@ -134,7 +134,7 @@ def _own(agent: object) -> Agent:
 
 
 def _check_customers(secret: object, *, contracts: bool, behind_authentication: bool) -> None:
-    """Raises InvalidSetting if the customers' page has no contracts to show, or could not be reached by customers."""
+    """Raises InvalidSetting for a customer secret without contracts to show, or behind operators' authentication."""
     if secret is not None and not contracts:
         raise InvalidSetting(
             "customer_secret",
@@ -203,7 +203,7 @@ class _Console:
             }
 
     def go_on_while(self, going_on: Callable[[], bool]) -> None:
-        """Lets event streams continue while `going_on` returns True; it returns False once the server shuts down."""
+        """Makes event streams end once `going_on` returns False, which it does when the server shuts down."""
         self._streams.going_on = going_on
 
     async def answer(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Reads and changes contracts for the console: a customer's use, the effect of a change, and the authors of changes."""
+"""Reads and changes contracts for the console: shows customers' use, predicts changes, and records their authors."""
 
 # Theory of operation.
 #
@@ -137,7 +137,7 @@ class ContractPages:
         return {**answer, "left_out": len(others) - len(answer["limits"])}
 
     async def plan(self, name: str) -> dict[str, Any]:
-        """Describes a plan and counts its customers. Raises Problem (404) for an unknown name."""
+        """Returns a plan's limits and its number of customers. Raises Problem (404) for an unknown name."""
         version, document = await self._read()
         said = table_of(Document(document.plans, unknown=document.unknown))["plans"].get(name)
         if said is None:
@@ -157,7 +157,7 @@ class ContractPages:
         return [table_of_change(each) for each in await self._ask(lambda book: book.history(most=CHANGES_SHOWN))]
 
     async def predict(self, asked: ProposedChange) -> dict[str, Any]:
-        """Returns the effect of a change without making it. Also raises VersionConflict."""
+        """Returns the effect of a change without making it. Raises VersionConflict if the contracts are newer."""
         version, document = await self._read()
         if version != asked.version:
             raise VersionConflict(asked.version, version)
@@ -182,7 +182,7 @@ class ContractPages:
         }
 
     async def change(self, asked: ProposedChange, *, author: str) -> int:
-        """Makes a change and returns the new version of the contracts. Also raises VersionConflict."""
+        """Makes a change and returns the contracts' new version. Raises VersionConflict if they are newer already."""
         if asked.customer is not None:
             identity = asked.customer
             return await self._ask(
@@ -227,7 +227,7 @@ class ContractPages:
     async def _standing(
         self, document: Document, identity: str, *, foreseen: bool
     ) -> tuple[dict[str, Any] | None, str]:
-        """Returns a customer's present use of the limits in `document`; or None, and the reason in a sentence.
+        """Returns a customer's use of the limits in `document` and an empty text; or None and the reason, a sentence.
 
         `foreseen` means that the contracts in `document` are not in force yet.
         """
@@ -260,7 +260,7 @@ class ContractPages:
 
 
 def _candidate(document: Document, asked: ProposedChange, now_s: float) -> Document:
-    """Returns the contracts with a change applied. Raises InvalidContracts."""
+    """Returns the contracts in `document` with the change `asked` applied. Raises InvalidContracts."""
     if asked.customer is not None:
         return with_customer(document, asked.customer, asked.said, now_s=now_s)
     table = table_of(document)

@@ -1,4 +1,4 @@
-"""The page that shows a customer, by a signed link, the use, the rest and the reset of its own limits."""
+"""The page on which a customer with a signed link sees the used and remaining quota of its own limits."""
 
 # Theory of operation.
 #
@@ -40,7 +40,8 @@ SHOWN: Final = ("name", "quota", "window_s", "at_once", "used", "remaining", "re
 """The properties of each limit that its customer may see."""
 
 Standing = Callable[[str], Awaitable[Mapping[str, Any]]]
-"""Returns the limits that count only the given customer, with their use, as `ContractPages.own_limits` does."""
+"""A function like `ContractPages.own_limits`: it returns the limits that count only the given customer, with their
+use."""
 
 
 class CustomerPage:
@@ -55,11 +56,11 @@ class CustomerPage:
         """The cached limits by customer, the oldest first, each with the monotonic time at which they expire."""
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are dropped
-        """Drops the cached limits of all customers, because an identity is erased; see `Agent.on_forget`."""
+        """Drops the cached limits of all customers, not only of those in `is_named`, when an identity is erased."""
         self._kept.clear()
 
     def opened(self, links: list[str]) -> CustomerLink:
-        """Returns the customer of a request's link. Raises Problem (403) for an invalid link, without the reason."""
+        """Returns the customer of the only link in `links`. Raises Problem (403), without a reason, for other links."""
         link = self._links.opened(links[0]) if len(links) == 1 else None
         if link is None:
             raise Problem(403, NO_LINK)

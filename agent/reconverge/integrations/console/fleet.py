@@ -65,7 +65,7 @@ def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None
 
 
 def view_of(nodes: Sequence[Node]) -> dict[str, Any]:
-    """Returns the data of all pages about the fleet, as JSON."""
+    """Returns the data of all pages about the fleet, as a dict for JSON."""
     nodes = sorted(nodes, key=lambda node: (node.newest.host, node.newest.pid, node.name))[:NODES_SHOWN_MAX]
     return {
         "nodes": [_table_of_node(node) for node in nodes],
@@ -107,7 +107,10 @@ def _silence(silent_s: float) -> str:
 
 
 def _rates(node: Node, name: str | None = None) -> tuple[float, float]:
-    """Returns the requests admitted and refused per second between a node's two snapshots, of one limit or of all."""
+    """Returns the requests that a node admitted and refused per second between its two snapshots.
+
+    `name` selects one limit; None sums up all limits.
+    """
     before, newest, passed_s = node.before, node.newest, node.passed_s
     if before is None or not passed_s:
         return 0.0, 0.0

@@ -16,7 +16,7 @@ from reconverge.limiter.faces.limiter import Limiter
 
 
 async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key: str) -> dict[str, Any]:
-    """Returns the use of a key for each quota that nodes declare. Raises InvalidKey.
+    """Returns the use of a key in the limit `name`, for each quota in `limits`. Raises InvalidKey.
 
     If several plans of contracts have the limit, the key has one count, and only the quota that applies to it is
     returned. If the hub does not answer, returns the figures of this process, if it has the limit.
@@ -52,10 +52,10 @@ def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
 
 
 def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:
-    """Returns one quota for each shared count: if several plans share a count, the quota that applies to the key.
+    """Returns `usages` with one quota for each count: of plans that share a count, the quota of the key's plan.
 
-    The capacity in the hub's answer is the smaller one of two: the capacity of the quota in the question, and the
-    capacity of the key's own quota. So the key's own quota is the smallest one among those with the largest answer.
+    The capacity in the hub's answer about a quota is that of the quota or that of the key's own quota, whichever is
+    smaller. So the key's own quota is the smallest of those for which the hub answered with the largest capacity.
     """
     chosen: dict[str, FleetUsage] = {}
     for name in sorted(usages, key=lambda each: limits[each].capacity if each in limits else 0):
@@ -89,7 +89,7 @@ def _table(quota: str, limit: Limit, usage: FleetUsage) -> dict[str, Any]:
 
 
 def sentence_of(usage: FleetUsage) -> str:
-    """Returns a sentence: why requests are refused now, or how much is left, and when the next request fits."""
+    """Returns a sentence for people: why requests are refused, or how much is left, and when the next one fits."""
     if usage.learning > 0:
         return (
             f"The hub has lost data and grants nothing of this key for {_written(usage.learning)}: nodes keep the"
@@ -108,7 +108,7 @@ def sentence_of(usage: FleetUsage) -> str:
 
 
 def _written(seconds: float) -> str:
-    """Returns a duration as text for a person, with two digits or more."""
+    """Returns a duration as text for a person, such as `1.5 s`."""
     for unit, word in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.1f} {word}"

@@ -38,7 +38,7 @@ class Live:
         self._nodes: SnapshotMemory[NodeSnapshot] = SnapshotMemory(SNAPSHOTS_MAX)
         self._loads: SnapshotMemory[LoadSnapshot] = SnapshotMemory(SNAPSHOTS_MAX)
         self.problem = ""
-        """The reason in a sentence why the fleet cannot be shown; empty if it can."""
+        """A sentence that explains why the fleet cannot be shown; empty if it can."""
         self.scope = FLEET
         self._view: tuple[int | None, dict[str, Any]] | None = None
         """The time of the last reading, and the pages' data made from it, which all viewers share."""
@@ -56,7 +56,7 @@ class Live:
             return self._nodes.all()
 
     async def view(self) -> dict[str, Any]:
-        """Returns the data of all pages about the fleet, as JSON."""
+        """Returns the data of all pages about the fleet, as a dict for JSON."""
         nodes = await self.nodes()
         if self._view is None or self._view[0] != self._looked_ns:
             looked_ns = self._looked_ns

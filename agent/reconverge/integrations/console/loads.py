@@ -31,14 +31,14 @@ KNOWN: Final = frozenset({LIMIT, IN_FLIGHT, PRESSURE, REJECTED})
 
 @dataclass(slots=True)
 class _Rates:
-    """Sums of requests per second, by class, or by layer and class."""
+    """Requests per second, summed up over all processes with one stack, by class, or by layer and class."""
 
     admitted: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     refused: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     would_refuse: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, now: StackLoad, before: StackLoad | None, passed_s: float) -> None:
-        """Adds the rates of a stack between two snapshots; nothing if there is only one."""
+        """Adds a stack's requests per second between two snapshots, `passed_s` apart; nothing if `before` is None."""
         if before is None or not passed_s:
             return
         for place, name in enumerate(now.classes):
@@ -50,7 +50,7 @@ class _Rates:
 
 
 def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
-    """Returns the data of the page about shedding, as JSON."""
+    """Returns the data of the page about load shedding, as a dict for JSON."""
     processes = sorted(_without_copies(processes), key=lambda each: (each.newest.host, each.newest.pid, each.name))
     by_shape: dict[Any, list[tuple[Process, int]]] = {}
     for process in processes:
@@ -71,7 +71,7 @@ def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
 
 
 def _without_copies(processes: Sequence[Process]) -> list[Process]:
-    """Returns each process once, although every agent in the process reports it.
+    """Returns each process once. `processes` has a process several times if it has several agents that report it.
 
     Requests that wait for limits are added up over the agents of a process.
     """
@@ -89,7 +89,7 @@ def _shape(stack: StackLoad) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _before(process: Process, number: int) -> StackLoad | None:
-    """Returns the stack `number` in a process's previous snapshot; None if it is missing there or has another shape."""
+    """Returns the stack at position `number` in a process's previous snapshot; None if no such stack is there."""
     before = () if process.before is None else process.before.stacks
     if number >= len(before) or _shape(before[number]) != _shape(process.newest.stacks[number]):
         return None

@@ -37,14 +37,14 @@ class Seen(Generic[T]):
 
     @property
     def passed_s(self) -> float:
-        """Returns the seconds between the two snapshots, for computing rates; 0 if there is no current rate."""
+        """Returns the seconds between the two snapshots; 0 if there is only one, or if the node is silent now."""
         if self.before is None or self.silent_s:
             return 0.0
         return max(0.0, self.newest.at - self.before.at)
 
 
 class SnapshotMemory(Generic[T]):
-    """The snapshots of all nodes that were seen lately; a long silent node is forgotten."""
+    """The newest snapshots of all nodes; forgets a node that has been silent for long."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -56,7 +56,7 @@ class SnapshotMemory(Generic[T]):
         return [seen for seen, _ in self._seen.values()]
 
     def take(self, found: Mapping[str, T], now_ns: int) -> None:
-        """Stores new snapshots, and forgets nodes that have been silent for long."""
+        """Stores `found`, the snapshots at the hub by node, and forgets nodes that have been silent for long."""
         for name, snapshot in found.items():
             known = self._seen.get(name)
             before = None if known is None else known[0].newest

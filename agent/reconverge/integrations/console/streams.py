@@ -1,4 +1,4 @@
-"""Streams of server-sent events by which pages follow the fleet, at most `STREAMS_MAX` at a time."""
+"""Sends the state of the fleet to open pages as server-sent events; at most `STREAMS_MAX` pages have such a stream."""
 
 # A stream is counted from the request until its response is over, however that ends: if the client has disconnected
 # before the first event, the generator of events never begins, so it could not count the end.
@@ -17,7 +17,7 @@ from reconverge.integrations.contracts.problems import Problem
 STREAM_S: Final = 1.0
 """The seconds between two events of a stream."""
 STREAMS_MAX: Final = 100
-"""The most pages that follow the fleet at a time; a further page has to poll instead."""
+"""The most pages that have a stream at one time; a further page has to poll."""
 STREAM_EVENTS_MAX: Final = 15
 """The most events of one stream. Then the page opens another stream, for which its token is checked again. So a server
 that waits for open responses at shutdown does not wait for long."""
@@ -25,7 +25,7 @@ STREAM_AGAIN: Final = b"retry: 250\n"
 """The delay after which a browser reconnects, in milliseconds, as a line of the stream."""
 
 View = Callable[[], Awaitable[dict[str, Any]]]
-"""Returns the data of one event, the present state of the fleet."""
+"""A function that returns the data of one event: the present state of the fleet."""
 
 
 class Streams:
@@ -36,7 +36,7 @@ class Streams:
         self.open = 0
         """The number of open streams."""
         self.going_on: Callable[[], bool] = lambda: True
-        """Whether streams continue; False when the server shuts down."""
+        """Returns whether streams continue; returns False when the server shuts down."""
 
     def begin(self) -> StreamingResponse:
         """Returns the response of a new stream, which must be sent. Raises Problem (503) if there are too many."""

@@ -1,4 +1,4 @@
-"""Reads and turns the switches of the fleet for a console, through published and signed settings."""
+"""Reads and turns the fleet's switches ("on", "off" and so on) for a console, in published and signed settings."""
 
 # Consoles and commands write a log of the switches that they turn to the hub. A console shows this log together with
 # its own: a hub may keep no log, may have lost it, or may not have stored the last line.
@@ -21,7 +21,7 @@ from reconverge.published.switch_log import Turned, read_log, turned_between
 KEPT_S: Final = 86_400
 """The seconds for which the first published switch is valid; later switches expire at the same time."""
 TURNED_MAX: Final = 50
-"""The most log lines that are shown."""
+"""The most turns of switches that the console lists."""
 EXTENDED_S: Final = 3600
 """The seconds for which published settings stay valid at least, once a console has turned a switch."""
 
@@ -34,7 +34,7 @@ class UnknownSwitch(ReconvergeError):
 
 
 class FleetSwitches:
-    """Reads and turns the published switches for the fleet of an agent. The methods raise the errors of `publish`."""
+    """Reads and turns the published switches for an agent's fleet. The methods raise the errors of `publish`."""
 
     def __init__(self, agent: Agent, secrets: Secrets, clock: Clock) -> None:
         self._agent = agent
@@ -44,7 +44,7 @@ class FleetSwitches:
         """The switches that this console has turned, the newest first."""
 
     async def read(self) -> dict[str, Any]:
-        """Returns the published switches and their log. Raises HubUnavailable."""
+        """Returns the published switches, and the log of their turns with the authors. Raises HubUnavailable."""
 
         async def read(hub: Hub) -> tuple[bytes | None, list[Turned] | None]:
             return await _store(hub).read(bytes_max=PAYLOAD_BYTES_MAX), await self._log(hub)
@@ -82,7 +82,7 @@ class FleetSwitches:
         return self._answer(*await self._agent.ask_hub(turn))
 
     async def _log(self, hub: Hub) -> list[Turned] | None:
-        """Returns the hub's log; None if it cannot be read, so that switches can be shown and turned without it."""
+        """Returns the hub's log of turned switches; None if it cannot be read, as the console also works without it."""
         try:
             return await read_log(hub, self._agent.namespace, self._secrets)
         except HubUnavailable:
@@ -105,7 +105,7 @@ class FleetSwitches:
 
 
 def word_of(said: object) -> Word | None:
-    """Returns the switch that a request names; None leaves it to each node. Raises ValueError for any other text."""
+    """Returns the switch that a request names; None leaves the switch to each node. Raises ValueError otherwise."""
     if said is None:
         return None
     if not isinstance(said, str) or said not in WORDS:

@@ -1,4 +1,4 @@
-"""Reads usage for the console's charts: of the last minutes, hours, days or months, by limit and customer."""
+"""Reads usage for the console's charts: of the latest minutes, hours, days or months, by limit and customer."""
 
 # Theory of operation.
 #
@@ -31,21 +31,21 @@ SHOWN: Final[Mapping[str, int]] = {MINUTE: 30, HOUR: 24, DAY: 30, MONTH: 12}
 """The number of periods in a chart, by kind; hubs keep all of these."""
 TOP: Final = 10
 LIMITS_MAX: Final = 100
-"""The most limits that the sums of a period list, those with the largest use; the sum of all includes the others."""
+"""The most limits listed for a period, those with the largest use; the sum over all limits includes the others."""
 KEPT_MAX: Final = 200
 """The most periods whose sums are cached."""
 KEPT_NS: Final = 60 * SECOND_NS
-"""How long the sums of a past period are cached; nodes that were cut off may still report for it."""
+"""The nanoseconds for which sums of a past period are cached; nodes that were cut off may still report use in it."""
 PRESENT_NS: Final = 5 * SECOND_NS
 READ_S: Final = 20.0
-"""The longest time in which one chart is read."""
+"""The most seconds that reading one chart may take."""
 UNSUPPORTED: Final = "usage is not added up at this hub, or only within each process; use a Redis or a broker of MQTT"
 ALL: Final = ""
 """The name that stands for all limits together."""
 
 
 class Sums(NamedTuple):
-    """The sums of one period, by limit and for all limits together."""
+    """The usage in one period, summed by limit and for all limits together."""
 
     counts: Mapping[str, Counts]
     top: Mapping[str, Sequence[tuple[str, Counts]]]
@@ -53,7 +53,7 @@ class Sums(NamedTuple):
 
 
 class _PageLinks:
-    """Reads usage at an agent's hub, page by page, with a separate request to the hub for each page."""
+    """Reads usage at an agent's hub in pages, with a separate request to the hub for each."""
 
     def __init__(self, agent: Agent, shards: int) -> None:
         self._agent = agent
@@ -75,7 +75,7 @@ class UsagePages:
         agent.on_forget(self.forget)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are dropped
-        """Drops the cached sums of all customers, because an identity is erased; see `Agent.on_forget`."""
+        """Drops the cached sums of all customers, not only of those in `is_named`, when an identity is erased."""
         self._kept.clear()
 
     async def chart(self, kind: str, *, identity: str = "", limit: str = ALL) -> dict[str, Any]:
@@ -160,7 +160,7 @@ async def _shards(hub: Hub) -> int:
 
 
 def _ledger(hub: Hub) -> UsageLedger:
-    """Returns the usage that a hub keeps; of a hub with a fallback, the usage at the first of the two.
+    """Returns the usage that `hub` keeps; if it is a hub with a fallback, the usage at the main hub.
 
     Nodes report no usage to a fallback. Raises HubUnavailable if the hub keeps no usage.
     """

@@ -91,7 +91,7 @@ USE_STAYS: Final = Forgotten(
 
 @runtime_checkable
 class CustomerEraser(Protocol):
-    """Erases the use of a customer on all nodes; `Contracts` is one implementation."""
+    """Erases the use of a customer on all nodes; `reconverge.contracts.contracts.Contracts` implements it."""
 
     async def forget(self, customer: str) -> Forgotten:
         """Erases the use of a customer, as `Contracts.forget` does, and returns how much was erased.
@@ -147,7 +147,7 @@ def contracts_api(
 
 
 class _Api:
-    """Answers requests from a book and, if given, from contracts in force."""
+    """The operations of the API; they read and change a book, and, if given, explain and reset contracts in force."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _Api:
         self._is_open = is_open
         self._changes = LongWork()
         self._sorted: tuple[int, list[str]] = (0, [])
-        """The last version that was listed, and its customers' identities in order, for further pages of the list."""
+        """The version that was listed last, with its customers' identities in order, for further pages of the list."""
 
     def routes(self) -> list[DoorRoute]:
         """Returns the API's operations, each with its path."""
@@ -265,9 +265,10 @@ class _Api:
     async def _read(
         self, conditions: Conditions, identity: str | None = None, *, reads: bool = True
     ) -> tuple[int, Document]:
-        """Returns the version and the contracts. Raises Problem (412) if the request is meant for another version.
+        """Returns the version and the contracts. Raises Problem (412) if `conditions` exclude that version.
 
-        `reads`: whether the request only reads, so that If-None-Match may name the present version.
+        With `identity`, the conditions are about that customer's contract. `reads`: whether the request only reads, so
+        that If-None-Match may name the present version.
         """
         version, document = await self._book.read()
         exists = identity is None or identity in document.customers

@@ -105,7 +105,7 @@ InQuery = Annotated[written.Identity | None, Query()]
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Checks the tokens of requests to the contracts API, and bounds how many of them do long work at once."""
+    """Checks the tokens of requests to the contracts API, and has their long work done one piece after the other."""
 
     tokens: TokenTable
     work: LongWork
@@ -170,7 +170,7 @@ class DoorRoute(APIRoute):
         )
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Returns FastAPI's handler, with the checks before it."""
+        """Returns FastAPI's handler of the operation, which is called only after the checks of the request."""
         serve = super().get_route_handler()
 
         async def let_in(request: Request) -> Response:
@@ -179,7 +179,7 @@ class DoorRoute(APIRoute):
         return let_in
 
     async def _let_in(self, request: Request) -> Request:
-        """Returns the request with its body, if any, read already. Raises Problem if a check fails."""
+        """Checks a request and returns it with its body, if any, already read. Raises Problem if a check fails."""
         request.scope[AUTHOR] = self.door.tokens.name_of(request.headers.getlist("authorization"), self.role)
         known = None if self.any_query else tuple(each.alias for each in self.dependant.query_params)
         query_of(request, known)
@@ -207,7 +207,7 @@ class _Read(Request):
 
 
 class OuterDoor:
-    """A middleware that adds fields to every response, and answers HEAD as GET without a body."""
+    """An ASGI middleware that adds the fields PRIVATE to every response, and answers HEAD as GET without a body."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -236,7 +236,7 @@ class OuterDoor:
 
 
 def facts_in(request: Request) -> dict[str, str]:
-    """Returns the facts of a request in its query. Raises Problem (400)."""
+    """Returns the facts in a request's query parameters, by name. Raises Problem (400)."""
     try:
         return _FACTS.validate_python(dict(request.query_params))
     except ValidationError as error:
@@ -258,7 +258,10 @@ def check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
 
 
 def wrong_parameter(mistake: Mapping[str, Any], where: str, path: Sequence[str | int]) -> Problem:
-    """Returns the problem for pydantic's error about a parameter: 422 for a body or a path, else 400."""
+    """Returns the problem for pydantic's error `mistake` about a parameter: 422 for a body or a path, else 400.
+
+    `where` is the part of the request that has the parameter; `path` leads to the field in it.
+    """
     problem = written.problem_of(mistake)
     if where == "body":
         return wrong_field(422, problem, [each for each in path if each != "[key]"])

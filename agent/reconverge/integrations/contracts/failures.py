@@ -34,7 +34,7 @@ UNUSABLE: Final = "unusable"
 
 
 class ApiFailures:
-    """Registers handlers for all errors that the API may raise."""
+    """Handles every error that an operation of the API may raise: each becomes a response with problem details."""
 
     def __init__(self, app: FastAPI, clock: Clock) -> None:
         self._app = app
@@ -110,5 +110,5 @@ async def _gone(_request: Request, _error: ClientDisconnect) -> Problem:
 
 
 async def _bug(_request: Request, _error: Exception) -> Problem:
-    """Returns the problem of a bug. Starlette then raises the error, and the server logs it."""
+    """Returns the problem (500) for an error of the program. Starlette then raises the error, for the server to log."""
     return Problem(500, "this is a bug of the server, which has logged it")

@@ -25,7 +25,7 @@ WAITING_MAX: Final = 16
 
 
 class LongWork:
-    """Runs one piece of work at a time for the current event loop."""
+    """Runs long work for the API, one piece at a time; requests wait for their turn without blocking the event loop."""
 
     def __init__(self) -> None:
         self._turn = Owned(asyncio.Lock)
@@ -34,11 +34,14 @@ class LongWork:
         """The serialized documents by name, each with its version."""
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Runs the work in a thread and returns its result. Raises Problem (503) if too many requests wait."""
+        """Calls `work` in a thread and returns its result. Raises Problem (503) if too many requests wait already."""
         return await self.alone(lambda: asyncio.to_thread(work))
 
     async def alone(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs `work` in its turn, as `do` does, but without a thread, because `work` starts a thread itself."""
+        """Awaits `work` in its turn and returns its result, without a thread. Raises Problem as `do` does.
+
+        For work that starts a thread of its own.
+        """
         if self._waiting >= WAITING_MAX:
             retry = {"Retry-After": str(RETRY_AFTER_S)}
             raise Problem(503, f"{WAITING_MAX} requests are waiting for long work already; retry later", fields=retry)

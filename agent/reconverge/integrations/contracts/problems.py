@@ -39,7 +39,7 @@ class Problem(ReconvergeError):
 
 
 def wrong_field(status: int, problem: str, path: Sequence[str | int]) -> Problem:
-    """Returns a problem with one field of a body; `path` leads to the field."""
+    """Returns the problem for a mistake in one field of a body; `path` is the way to the field by names and indexes."""
     return Problem(status, problem, errors=[{"pointer": pointer_of(path), "detail": problem[:DETAIL_CHARACTERS_MAX]}])
 
 
@@ -49,7 +49,10 @@ def pointer_of(path: Sequence[str | int]) -> str:
 
 
 def of_contracts(error: InvalidContracts, identity: str | None = None) -> Problem:
-    """Returns the problem for invalid contracts; with `identity`, the pointer leads into that customer's contract."""
+    """Returns the problem (422) for invalid contracts; its pointer leads to the invalid field.
+
+    With `identity`, the pointer begins in that customer's contract; a mistake in any other place has no pointer.
+    """
     path = error.path
     if identity is not None:
         if path[:2] != ("customers", identity):  # the mistake is in the identity, or in another part of the contracts

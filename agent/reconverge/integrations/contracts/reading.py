@@ -53,7 +53,7 @@ _VERSION_TAG: Final = re.compile(r'(W/)?"(0|[1-9][0-9]{0,17})"')
 
 
 def route_path(scope: Mapping[str, Any]) -> str:
-    """Returns a request's path below the prefix of the mounted API. Raises Problem if the path is not UTF-8."""
+    """Returns a request's path without the prefix at which the API is mounted. Raises Problem if it is not UTF-8."""
     raw = scope.get("raw_path")
     if raw is not None:
         try:
@@ -66,7 +66,10 @@ def route_path(scope: Mapping[str, Any]) -> str:
 
 
 def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
-    """Returns the query's parameters, each of which occurs once. Raises Problem. `known` None allows all names."""
+    """Returns the query's parameters. Raises Problem (400) for one that occurs twice or is not in `known`.
+
+    If `known` is None, any name is allowed.
+    """
     try:
         text = request.scope["query_string"].decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
@@ -88,7 +91,7 @@ def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
 class Conditions:
     """The versions for which a request is meant, from its fields If-Match and If-None-Match.
 
-    None means that the field is absent; an empty set means that the field names no existing version.
+    A set is None if its field is absent, and empty if the field names no version that exists.
     """
 
     match: frozenset[int] | None
@@ -98,7 +101,7 @@ class Conditions:
 
     @property
     def are_there(self) -> bool:
-        """Whether the request has any condition."""
+        """Whether the request has a field If-Match or If-None-Match."""
         return self.any_match or self.none_any or self.match is not None or self.none_match is not None
 
     def check_match(self, version: int, *, exists: bool, reads: bool) -> None:
@@ -115,7 +118,7 @@ class Conditions:
             raise _failed(f"the contracts are at version {version}, which If-None-Match excludes", version)
 
     def is_known(self, version: int) -> bool:
-        """Whether a request that only reads names `version` as the one that the client has already."""
+        """Whether the client has `version` already, because If-None-Match of its reading request names that version."""
         return self.none_any or (self.none_match is not None and version in self.none_match)
 
 
@@ -127,12 +130,12 @@ def conditions_of(request: Request) -> Conditions:
 
 
 def tag_of(version: int) -> str:
-    """Returns a version as an entity tag."""
+    """Returns a version as an entity tag of HTTP: version 7 as `"7"`, with the quotes."""
     return f'"{version}"'
 
 
 def _tags(request: Request, field: str, *, weak: bool) -> tuple[frozenset[int] | None, bool]:
-    """Returns the versions that a field names, and whether the field is `*`. `weak` allows weak entity tags.
+    """Returns the versions that a header field names, and whether the field is `*`. `weak` allows weak entity tags.
 
     The versions are None if the field is absent or `*`.
     """
@@ -174,7 +177,7 @@ async def json_of(request: Request, *, bytes_max: int, required: bool = True, do
 
 
 def _read(raw: bytes) -> Any:
-    """Returns a body parsed as JSON. Raises Problem."""
+    """Returns the bytes of a body parsed as JSON. Raises Problem."""
     try:
         text = raw.decode("utf-8")
         said = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)
@@ -193,7 +196,7 @@ def _read(raw: bytes) -> Any:
 
 
 async def _body(request: Request, bytes_max: int) -> bytes:
-    """Returns the body. Raises Problem (413) if it is longer than allowed, without reading the rest."""
+    """Returns a request's body. Raises Problem (413) if it is longer than `bytes_max`, without reading the rest."""
     too_large = Problem(413, f"the body is longer than {bytes_max} bytes; send a shorter one")
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and (len(declared) > 18 or int(declared) > bytes_max):
@@ -254,7 +257,7 @@ def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def _check_text(said: Any) -> None:
-    """Raises Problem if a text in the body is not valid Unicode; the problem points to its place."""
+    """Raises Problem if a text in the body is not valid Unicode; the problem has the path to the text."""
     ahead: list[tuple[tuple[str | int, ...], Any]] = [((), said)]
     while ahead:
         path, value = ahead.pop()
@@ -269,7 +272,7 @@ def _check_text(said: Any) -> None:
 
 
 def members_of(said: Any, *known: str) -> dict[str, Any]:
-    """Returns a body that is an object with only the members `known`. Raises Problem (422) for any other body."""
+    """Returns the body `said` if it is an object with no members except `known`. Raises Problem (422) if it is not."""
     if not isinstance(said, dict):
         raise wrong_field(422, f"must be an object with {', '.join(known)}", ())
     for name in said:

@@ -29,7 +29,7 @@ _BREAKS: Final = re.compile("[\x85\u2028\u2029\ufeff]")
 
 
 def read_contracts(path: Path) -> Document:
-    """Returns the contracts in a file of any known extension. Raises InvalidConfiguration, with line and field."""
+    """Returns the contracts in a YAML, JSON or TOML file. Raises InvalidConfiguration, with line and field."""
     source = Source(path, characters_max=CHARACTERS_MAX)
     try:
         return checked(source.said)
@@ -66,7 +66,7 @@ def _yaml_text(table: Mapping[str, Any], *, unicode: bool) -> str:
 
 
 def _encodable(text: str, language: str) -> str:
-    """Returns the text unchanged. Raises InvalidSetting if it is not valid Unicode, which only JSON can express."""
+    """Returns `text` unchanged. Raises InvalidSetting if it is not valid Unicode, which only JSON can express."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -76,7 +76,7 @@ def _encodable(text: str, language: str) -> str:
 
 
 def _toml_lines(table: Mapping[str, Any], path: Sequence[str]) -> list[str]:
-    """Returns the lines of a table with its header; its plain values come before its tables, as TOML requires."""
+    """Returns a table's lines in TOML, below a header with its `path`; its plain values come before its tables."""
     plain = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
     lines = [] if not path or (table and not plain) else ["", f"[{'.'.join(map(_toml_key, path))}]"]
     lines += [f"{_toml_key(name)} = {_toml_value(value)}" for name, value in plain.items()]

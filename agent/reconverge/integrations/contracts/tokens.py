@@ -128,7 +128,7 @@ class TokenTable:
         return iter(self._tokens.values())
 
     def find(self, secret: str) -> Token | None:
-        """Returns the token with this secret, or None, in a time that does not depend on how much of it is right."""
+        """Returns the token with this secret; None if there is none. Takes equally long however much of it is right."""
         return self._find(secret) if _SECRET.fullmatch(secret) else None
 
     def _find(self, secret: str) -> Token | None:
@@ -141,7 +141,7 @@ class TokenTable:
 
 
 class _Hidden:
-    """The value that an error about a token has: its `repr` shows the token's name, and not its secret."""
+    """A stand-in for a token in an error: its `repr` shows the token's name, and not its secret."""
 
     def __init__(self, name: object) -> None:
         self._name = name
@@ -151,7 +151,7 @@ class _Hidden:
 
 
 def _read(tokens: Tokens) -> list[Token]:
-    """Returns the tokens, from any of the accepted forms. Raises InvalidSetting."""
+    """Returns the tokens of an API from a mapping, or a list of `Token` or text. Raises InvalidSetting."""
     if isinstance(tokens, str):
         raise InvalidSetting(
             "tokens", _Hidden("..."), "is a single text; give a list of 'name: token, role', or a mapping"

@@ -23,32 +23,32 @@ def no_contract(identity: str) -> Problem:
 
 
 def json_response(said: Any, version: int | None = None, status: int = 200) -> Response:
-    """Returns a response with `said` as JSON in ASCII; `version`, if given, becomes its entity tag."""
+    """Returns a response with `said` as JSON in ASCII, and with `version` as its entity tag unless it is None."""
     return bytes_response(written(said), version, status)
 
 
 def written(said: Any) -> bytes:
-    """Returns a value as JSON in ASCII."""
+    """Returns a value of any kind that JSON can express as JSON in ASCII."""
     return json.dumps(said, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def bytes_response(body: bytes, version: int | None = None, status: int = 200) -> Response:
-    """Returns a response with `body`, which is JSON already; `version`, if given, becomes its entity tag."""
+    """Returns a response with `body`, which is JSON already, and with `version` as its entity tag unless it is None."""
     return Response(body, status, {} if version is None else {"ETag": tag_of(version)}, JSON)
 
 
 def changed(version: int, status: int = 200) -> Response:
-    """Returns the response to a change, with the new version."""
+    """Returns the response to a change of the contracts, with the number of the new version."""
     return json_response({"version": version}, version, status)
 
 
 def unchanged(version: int) -> Response:
-    """Returns the response (304) to a client that has this version already."""
+    """Returns the response (304) to a client that has the present version, `version`, already."""
     return Response(status_code=304, headers={"ETag": tag_of(version)})
 
 
 def table_of_change(change: Change) -> dict[str, Any]:
-    """Returns a change as a table for JSON."""
+    """Returns a change as a table of plain values, which JSON can express."""
     return {
         "version": change.version,
         "by": change.author,

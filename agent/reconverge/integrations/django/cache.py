@@ -106,7 +106,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return True
 
     def incr(self, key: str, delta: int = 1, version: int | None = None) -> int:
-        """Adds `delta` to a count and returns it. A negative one subtracts no more than this process has added itself.
+        """Adds `delta` to a count and returns the new count. A negative `delta` takes back at most this process's part.
 
         Raises ValueError if the key is unknown.
         """
@@ -118,7 +118,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.counts.value(self._name(key, version)) is not None or bool(super().has_key(key, version))
 
     def delete(self, key: str, version: int | None = None) -> bool:
-        """Deletes a value, or a count for all processes. Returns whether this process had the key."""
+        """Deletes a value in this process, or a count in all processes. Returns whether this process had the key."""
         dropped = self.counts.drop(self._name(key, version))
         return bool(super().delete(key, version)) or dropped
 

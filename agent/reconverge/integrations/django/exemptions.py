@@ -18,7 +18,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 EXEMPT: Final = "_reconverge_exempt"
 """The attribute that marks a view as exempt from the middleware."""
 _used = Latch()
-"""Is set once a view is exempt. Only then the middleware resolves the view of each request."""
+"""Set once any view is exempt. Only then does the middleware resolve the URL of each request to its view."""
 _imported: Final[list[object]] = [None]
 """A list of one item: the last URL resolver whose views are all imported, so that all exempt views are known."""
 

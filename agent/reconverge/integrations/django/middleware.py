@@ -44,11 +44,11 @@ __all__ = ["DjangoRequest", "RateLimitMiddleware", "exempt", "guard", "limit", "
 View = TypeVar("View", bound=Callable[..., Any])
 
 SERVING: Final = "_reconverge_serving"
-"""The attribute of a request that holds its outcomes so far."""
+"""The attribute of a request that holds its `ServingRequest`, with the outcomes so far."""
 SERVED: Final = "_reconverge_served"
 """The attribute of a request that is True while the middleware serves it."""
 LIMITED: Final[WeakSet[_LimitedView]] = WeakSet()
-"""The limited views of this process, one object for each use of `limit`."""
+"""All uses of the decorator `limit` in this process."""
 
 
 class RateLimitMiddleware:
@@ -113,8 +113,8 @@ class ServingRequest:
     def check_all(self) -> Any:
         """Checks the request by all rules in the setting RECONVERGE.
 
-        Under WSGI, keys are read directly from the environment if possible. Returns the response to a refused request,
-        or None.
+        Under WSGI, keys are read directly from the environment if possible. Returns the response to a refused request;
+        None if the request may go on.
         """
         known, request = configured(), self._request
         rules, guard, decide = _rules_for(request), known.guard, known.decide
@@ -126,12 +126,12 @@ class ServingRequest:
         return self._decided(outcome)
 
     def check(self, rules: Any) -> Any:
-        """Checks the request by these rules. Returns the response to a refused request; None if it may go on."""
+        """Checks the request by `rules`. Returns the response to a refused request; None if the request may go on."""
         guard = configured().guard
         return self._decided(guard.check(DjangoRequest(self._request, guard.addresses), rules))
 
     async def check_slowly(self, rules: Any) -> Any:
-        """Does the same as `check`, in an event loop."""
+        """Does the same as `check` without blocking the event loop."""
         guard = configured().guard
         request = DjangoRequest(self._request, guard.addresses, waits=True)
         try:
@@ -189,13 +189,13 @@ class SettlingStream:
         return part
 
     def close(self) -> None:
-        """Settles the costs. Django calls this when the response has ended, whether it was sent completely or not."""
+        """Calls `ended` with the number of bytes and whether all were sent. Django calls this at the response's end."""
         self._ended(self._bytes, self._complete)
 
 
 @with_advice(OF_LIMITS)
 def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], View]:
-    """Limits a view: a function, a class, or, with Django's `method_decorator`, a method of a class; see `Rule`.
+    """Returns a decorator that limits a view: a function, a class, or (with `method_decorator`) a method; see `Rule`.
 
     Each limit is named after its view, so each view has its own count. Several limits of one view, together with those
     of the middleware, are charged all or none.
@@ -251,7 +251,7 @@ class _LimitedView:
         LIMITED.add(self)
 
     def around(self, view: Any) -> Any:
-        """Returns the limited view. For a decorated method, Django calls this for each request."""
+        """Returns a view that checks the limit, then calls `view`. For a method, Django calls this at each request."""
         bound = getattr(getattr(view, "func", view), "__self__", None)
         name = _name_of(view, bound)
         placeholder = getattr(view, "__module__", None) == method_decorator.__module__
@@ -283,7 +283,7 @@ class _LimitedView:
         return limited
 
     def _of(self, name: str) -> Declared:
-        """Returns this rule as declared to the present guard, for the view called `name`; declares it at the first use.
+        """Returns the rule for the view called `name`, declared to the present guard; declares it at the first call.
 
         If a test changes the setting RECONVERGE, another guard is in use, and the rule is declared again.
         """
@@ -314,7 +314,7 @@ def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[A
 
 
 def _name_of(view: Any, bound: object) -> str:
-    """Returns the name for the limit of a view.
+    """Returns the name for the limit of a view, after the view.
 
     If the view is a method of the object `bound`, the name begins with that object's class, even if the method is
     inherited.
@@ -326,7 +326,7 @@ def _name_of(view: Any, bound: object) -> str:
 
 
 def _settle(response: Any, unsettled: Sequence[Outcome]) -> None:
-    """Settles the costs of outcomes when the response has ended; at once if the response is complete already."""
+    """Settles the costs of outcomes when `response` has ended; at once if its whole body is in memory already."""
 
     def ended(bytes_sent: int, complete: bool) -> None:  # noqa: FBT001  # as `SettlingBody` calls it
         headers = {name.lower(): value for name, value in response.items()}

@@ -37,13 +37,13 @@ class DjangoRequest(WsgiRequest):
 
     @property
     def inner_paths(self) -> Sequence[str]:
-        """Returns `path_info`, which Django matches with its URLs; empty if it is the whole path."""
+        """Returns `path_info`, which Django matches with URL patterns, in a sequence; empty if it is the whole path."""
         path: str = self._request.path_info
         return () if path == self._request.path else (path,)
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the template of the view, with and without SCRIPT_NAME; empty until Django has found the view."""
+        """Returns the URL pattern of the view, with and without SCRIPT_NAME; empty until Django has found the view."""
         route = getattr(self._request.resolver_match if self._match is empty else self._match, "route", None)
         script = str(self._request.META.get("SCRIPT_NAME") or "").rstrip("/")
         return (f"/{route}", f"{script}/{route}") if isinstance(route, str) else ()
@@ -108,7 +108,10 @@ class DjangoRequest(WsgiRequest):
             guard.failed(error, "user")
 
     def _resolved(self) -> Any:
-        """Returns the match of the URL, resolving it if Django has not done so yet; None if the URL leads nowhere."""
+        """Returns Django's match of the request's URL with a view; None if the URL leads nowhere.
+
+        Resolves the URL if Django has not done so yet.
+        """
         if self._match is empty:
             self._match = self._request.resolver_match
             if self._match is None:
@@ -124,7 +127,7 @@ def _is_unloaded(user: object) -> bool:
 
 
 def _loaded(user: object) -> object:
-    """Returns the given user; None if it is a lazy object without a user.
+    """Returns `user`; None if it is Django's lazy object and there is no user behind it.
 
     Reading the class of Django's lazy user loads the user, which may block.
     """

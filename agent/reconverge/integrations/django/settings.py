@@ -47,18 +47,19 @@ OURS: Final = frozenset({"AGENT", "LIMITS", "RULES"})
 FUNCTIONS: Final = frozenset(
     {"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", "LIMITS", "METER", "ON_BREACH", "SETTLE"}
 )
-"""Settings that may be the dotted path of a function or a meter. None of their other values looks like a path."""
+"""The settings whose value may be the dotted path of a function or a meter. None of their other values looks like
+one."""
 OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
-"""Settings whose name in error messages differs from their name here, with that name."""
+"""The name in RECONVERGE of each setting that errors of a guard call by another name."""
 _LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")
-"""A view's pattern that can be compared with a path: `items/<int:id>/`, or a similarly simple regular expression."""
+"""Matches a URL pattern that can be compared with a rule's path: `items/<int:id>/`, or a simple regular expression."""
 _PLAIN: Final = re.compile(r"(?:[\w.~-]+/)+")
-"""The beginning of a view's pattern that can be compared with a path."""
+"""Matches the fixed beginning of a URL pattern, which can be compared with a rule's path."""
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 class UserNotLoaded(Exception):
-    """Raised if the user of a request must be loaded first. The asynchronous caller awaits that, and decides again."""
+    """Raised if a request's user must first be loaded asynchronously. The caller awaits that, and decides again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,10 @@ class Configured:
     rules: Sequence[Declared]
     """The rules for all requests, besides those on views."""
     views: Mapping[str, Sequence[str]]
-    """The names of views in each rule's VIEWS, by the place in the setting."""
+    """The names of views in each rule's VIEWS, by the place of the rule: `RECONVERGE['RULES'][0]`."""
     owns_agent: bool
     decide: Decide | None
-    """Decides by the rules from a WSGI environment; None if the rules need a `Request`."""
+    """A function that decides by all rules from a WSGI environment; None if the rules need a `Request`."""
 
     def check_names(self) -> None:
         """Raises ImproperlyConfigured for a name in VIEWS that no URL has; logs a warning for PATHS without a URL."""
@@ -157,9 +158,10 @@ def _said() -> Mapping[str, Any]:
 
 
 def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
-    """Returns two functions that read a request's `META` under WSGI: for a rule's key, and for the scope's part of it.
+    """Returns two functions that read a WSGI request's `META`: one finds a rule's key, the other the scope's part.
 
-    Returns None if the rule needs a `Request`, for example to find Django's user.
+    The second is None if the rule has no scope. Returns None instead of both if the rule needs a `Request`, for example
+    to find Django's user.
     """
     return None if isinstance(source_of(declared.key_function), OfUser) else in_environment(declared, addresses)
 
@@ -226,7 +228,7 @@ def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
 
 
 def _function(name: str, value: Any, place: str) -> Any:
-    """Returns the value of a setting, imported if it is the dotted path of a function."""
+    """Returns the value of the setting `name` at `place`, imported if it is the dotted path of a function."""
     if name not in FUNCTIONS or not isinstance(value, str) or (name == "SETTLE" and value == SPENT):
         return value
     return _imported(value, f"{place}[{name!r}]") if _DOTTED.fullmatch(value) else value
@@ -248,7 +250,7 @@ def _check_names(said: Mapping[str, Any], known: frozenset[str], place: str) -> 
 
 @contextmanager
 def _naming(place: str, name: str | None = None) -> Iterator[None]:
-    """Turns errors of the block into ImproperlyConfigured, with the name of the setting."""
+    """Turns errors of its block into ImproperlyConfigured about the setting `name` at `place`."""
     try:
         yield
     except ReconvergeError as error:
@@ -267,7 +269,7 @@ def _names(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
 
 
 def _routes(patterns: Sequence[Any], prefix: str = "/") -> Iterator[Route]:
-    """Yields the routes of all views.
+    """Yields the routes of all views in `patterns`, Django's URL patterns, below `prefix`.
 
     If a regular expression is complicated, the route has only its fixed beginning, and a wildcard for the rest.
     """

@@ -32,7 +32,8 @@ from reconverge.runtime.log_throttle import LoggedOnce
 logger = logging.getLogger("reconverge")
 
 SMALL: Final = 32
-"""The largest quota of a moving window that stays at the hub: each request that it admits costs an exchange."""
+"""The largest quota of a moving window that no node holds a part of, so that each admitted request costs an
+exchange."""
 
 
 class StorageAsking:
@@ -47,7 +48,7 @@ class StorageAsking:
         self._logged = LoggedOnce()
 
     def prepare(self, limiter: RateLimiter) -> None:
-        """Leaves the unused part of a small quota of a moving window at the hub, so that no node holds it.
+        """If `limiter` has a small quota, makes nodes leave its unused part at the hub, so that no node holds it idle.
 
         Must be called when the limit is declared.
         """
@@ -80,7 +81,7 @@ class StorageAsking:
         return await limiter.wait(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     def _left_s(self, limiter: RateLimiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
-        """Returns the seconds for which a refused request may wait for quota that other nodes hold; 0 to not wait."""
+        """Returns the seconds for which a request may still wait for quota of other nodes; 0 if it must not wait."""
         if not leaves_spare_at_hub(limiter) or not others_hold(limiter, decision, key, cost):
             return 0.0
         return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)

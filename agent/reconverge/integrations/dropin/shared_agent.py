@@ -1,4 +1,4 @@
-"""Makes one agent for each storage URI of a process, with the settings from the URI and from keyword options."""
+"""Makes one agent of this process for each storage URI, with the settings in the URI and in keyword options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBERS: Final = (
 )
 WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max", "asks_max")
 OTHERS: Final = ("namespace", "policy", "scarce", "clock", "settings_secret", "credentials")
-"""Further settings of an agent that a storage accepts, with the meaning that they have for the agent."""
+"""Settings of `Agent` that a storage accepts, too, with the same meaning."""
 NOT_IN_URIS: Final = frozenset(("clock", "settings_secret", "credentials"))
 """Arguments that cannot be in a URI, or should not, because URIs are printed."""
 SETTINGS: Final = frozenset((*NUMBERS, *WHOLE_NUMBERS, *OTHERS))
@@ -134,7 +134,7 @@ def _new_agent(hub: str, settings: Mapping[str, Any], own: frozenset[str]) -> Ag
 
 
 def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """Returns the hub's URL without the settings in its query, and these settings."""
+    """Returns the hub's URL without the settings in the query of `uri`, and these settings; `known` are their names."""
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
     scheme_of(uri)  # raises an error that describes an invalid URL

@@ -25,7 +25,8 @@ logger = logging.getLogger("reconverge")
 
 COUNT_MAX: Final = QUOTA_MAX
 COUNTS_MAX: Final = 100_000
-"""The most counts of this process. Of more, the oldest is forgotten here; if it is begun again, it continues."""
+"""The most counts that this process knows; it forgets the oldest of more. A forgotten count continues if begun
+again."""
 WINDOWS_MAX: Final = 100
 """The most different lifetimes of counts; each is a limit of its own at the hub."""
 WINDOW_MAX_S: Final = WINDOW_MAX_NS / SECOND_NS
@@ -36,13 +37,13 @@ class KnownCount(NamedTuple):
 
     limiter: RateLimiter
     ends_ns: int
-    """When the count expires, on the monotonic clock, by this process's own estimate."""
+    """When the count expires by this process's own estimate, in monotonic nanoseconds."""
     new: bool = True
-    """Whether the key had no count before, by this process's own and the last reported counts."""
+    """Whether the key had no count before, as far as this process knew from its own counts and the last exchange."""
 
 
 class SharedCounts(Unbreakable):
-    """The counts at one hub and namespace, shared by all users in this process.
+    """The counts at one hub and in one namespace. Several objects in this process have the same counts.
 
     Args:
         uri, options: see `shared_agent.settings_at`.
@@ -63,7 +64,7 @@ class SharedCounts(Unbreakable):
 
     @goes_on(answer=True)
     def begin(self, key: str, value: int, lifetime_s: float | None) -> bool:
-        """Begins a count, and returns True, unless this process has it, or another one had it at the last exchange."""
+        """Begins a count at `value` and returns True; returns False if the key had one here or at the last exchange."""
         self._end(key)
         known = self._new(lifetime_s)
         # If several threads begin the same count, one begins it, and the others find it. A decision that interrupts
@@ -119,7 +120,7 @@ class SharedCounts(Unbreakable):
 
     @goes_on(None)
     def put(self, key: str, value: int, lifetime_s: float | None) -> None:
-        """Restarts a count at a value, for all processes. If two processes do so at once, the later one wins."""
+        """Restarts a count at `value`, for all processes. If two processes do so at once, the later value stays."""
         self.drop(key)
         known = self._new(lifetime_s)
         self._known[key] = known
@@ -168,7 +169,7 @@ class SharedCounts(Unbreakable):
 
 
 def _window_s(lifetime_s: float | None) -> float:
-    """Returns the window to count in, in whole milliseconds; ten years for a count that never expires."""
+    """Returns the window for counts with a lifetime, in seconds, rounded up to milliseconds; ten years for None."""
     if lifetime_s is None:
         return WINDOW_MAX_S
     return min(ceil(lifetime_s * 1000) / 1000, WINDOW_MAX_S)

@@ -44,7 +44,7 @@ logger = logging.getLogger("reconverge")
 FIXED: Final = "fixed-window"
 MOVING: Final = "moving-window"
 SLIDING: Final = "sliding-window-counter"
-"""The library's names of its strategies, with the two names above."""
+"""The library's name of its third strategy; the two constants above are the names of the others."""
 SCHEMES: Final = (
     *("redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"),
     *("valkey", "valkeys", "valkey+unix", "valkey+cluster", "valkeys+cluster", "valkey+sentinel", "valkeys+sentinel"),
@@ -56,7 +56,7 @@ LIMITS_MAX: Final = 1000
 OWN: Final = frozenset(("align", "in_doubt"))
 """Settings of a storage that are not settings of an agent."""
 SLICES: Final = 100
-"""The slices into which a moving window is divided if its quota is too large for a log of single charges."""
+"""The number of slices into which a moving window is divided if its quota is too large for a log of single charges."""
 EXPIRY_MAX: Final = WINDOW_MAX_NS // SECOND_NS
 MOMENT_S: Final = 0.001
 NEAR_S: Final = 0.002
@@ -65,7 +65,7 @@ between two seconds, a client could come up to a second too early. Therefore res
 plus MOMENT_S. A window that ends within NEAR_S after a whole second counts as ending with that second, as windows that
 are aligned to the clock do."""
 CHECK_S_MAX: Final = 1.0
-"""The seconds for which `check` waits for a hub that was not asked before."""
+"""The most seconds for which `check` waits for a hub that was not asked before."""
 CHECK_POLL_S: Final = 0.01
 
 
@@ -79,25 +79,25 @@ class Until(float):
     __slots__ = ()
 
     def __mod__(self, window: float) -> float:
-        """Returns all of these seconds, not the remainder."""
+        """Returns the seconds unchanged, not their remainder in a division by `window`."""
         return float(self)
 
 
 class StorageEntry(NamedTuple):
-    """A limit of the library, and the limiter that decides about it."""
+    """A limit of the library `limits`, with the limiter of reconverge that decides about it."""
 
     limiter: RateLimiter | None
     """The limiter; None if the limit admits nothing."""
     amount: int
-    """The library's quota; the limiter's is no larger."""
+    """The quota of the library's limit; the limiter's own quota may be smaller."""
     expiry: int
-    """The window in seconds, by the library."""
+    """The window of the library's limit, in seconds."""
     shared: bool = False
     """Whether other limits share this limiter, so that it must count by whole keys, which contain the limit."""
 
 
 class StorageLimits(Unbreakable):
-    """The limits that one storage was asked about; each is declared at its first use.
+    """The limits of one storage of the library; each is declared to the agent at its first use.
 
     All methods take the strings that the library would write into Redis. `check` waits for the hub. The deciding
     methods wait for it if memory is not certain, for as long as `in_doubt` allows; see
@@ -122,9 +122,10 @@ class StorageLimits(Unbreakable):
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()
         self._entries: dict[tuple[str, str, str, str], StorageEntry] = {}
-        """The limits of keys that end with a limit, by strategy, amount, multiples and granularity."""
+        """The entries for keys that end with a limit, by strategy, amount, multiples and granularity."""
         self._odd: dict[tuple[str, int | None, int], StorageEntry] = {}
-        """The limits of other keys, by strategy, amount and expiry. The amount is None for a count without a limit."""
+        """The entries for other keys, by strategy, amount and expiry. The amount is None for a count without a
+        limit."""
         self._logged = LoggedOnce()
 
     def now(self) -> float:
@@ -133,10 +134,10 @@ class StorageLimits(Unbreakable):
 
     @goes_on(0)
     def count(self, key: str, expiry: int, cost: int) -> int:
-        """Charges `cost` if the fixed window has room; returns the count, which is above the amount after a refusal.
+        """Charges `cost` to a fixed window if it has room. Returns the count, which exceeds the amount after a refusal.
 
-        A refused cost is not charged. If the key names no limit, nothing is refused, and the count is as of the last
-        exchange.
+        A refused cost is not charged. If the key does not end with a limit, nothing is refused, and the other nodes'
+        part of the count is as of the last exchange.
         """
         cost = _whole(cost)
         (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
@@ -155,7 +156,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(answer=True)
     def admits(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
-        """Charges `cost` if the limit has room for it, and returns whether it had."""
+        """Charges `cost` and returns True if the limit has room for it; else returns False."""
         cost = _whole(cost)
         (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
         if limiter is None or cost > limiter.limit.quota:
@@ -173,12 +174,12 @@ class StorageLimits(Unbreakable):
 
     @goes_on(0)
     def used(self, key: str) -> int:
-        """Returns the known count of the fixed window on all nodes; the limit's amount if it never admits anything."""
+        """Returns the count of a fixed window on all nodes, as far as known; the whole amount for a limit of 0."""
         return max((self._used(entry, name) for entry, name in self._places(FIXED, key)), default=0)
 
     @goes_on(0.0)
     def resets_in(self, key: str) -> float:
-        """Returns the seconds until the fixed window ends; 0 if none is open."""
+        """Returns the seconds until the fixed window of `key` ends; 0 if no window is open."""
         waits = [
             max(decision.reset_after, decision.retry_after)
             for entry, name in self._places(FIXED, key)
@@ -189,7 +190,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on((0, 0.0))
     def window(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[int, float]:
-        """Returns the present count, and the seconds until some of it expires; two zeros if nothing counts."""
+        """Returns the present count of `key`, and the seconds until a part of it expires; two zeros without a count."""
         if amount is None:
             places = self._places(strategy, key, expiry)
         else:
@@ -198,14 +199,19 @@ class StorageLimits(Unbreakable):
         return used, self._whole_s(wait_s)
 
     def moving_window(self, key: str, amount: int, expiry: int) -> tuple[float, int]:
-        """Returns when the charge that expires next was made, in seconds since 1970 (now if none), and the count."""
+        """Returns the time of the oldest charge that still counts, in seconds since 1970, and the present count.
+
+        Without a count, the time is the present.
+        """
         used, wait_s = self.window(MOVING, key, expiry, amount)
         return self.now() - (expiry - wait_s if used else 0.0), used
 
     def sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns two counts, each with the seconds until it expires: two zeros, then the whole count with its seconds.
+        """Returns four numbers for the library: the former window's count and seconds, then the present window's.
 
-        The library takes the second time modulo the window as the time until some of the count expires.
+        The first two are zeros, the others the whole count, and the seconds until a part of it expires.
+
+        The library takes the last number modulo the window as the time until a part of the count expires.
         """
         used, wait_s = self.window(SLIDING, key, expiry)
         return (0, 0.0, used, Until(wait_s)) if used else (0, 0.0, 0, 0.0)
@@ -247,7 +253,7 @@ class StorageLimits(Unbreakable):
         return self.agent.ready and not any(shard.failures_in_a_row for shard in self.agent.stats().exchanges)
 
     def _find(self, strategy: str, key: str, expiry: int, amount: int | None = None) -> tuple[StorageEntry, str]:
-        """Returns the limit that the last parts of `key` name, and the key without these parts."""
+        """Returns the entry of the limit with which `key` ends, and the key without that limit."""
         tail = key.rsplit("/", 3)
         if len(tail) == 4:  # identifiers, amount, multiples, granularity
             entry = self._entries.get((strategy, tail[1], tail[2], tail[3])) or self._declare_tail(strategy, tail)
@@ -258,7 +264,7 @@ class StorageLimits(Unbreakable):
         return self._declare_odd(strategy, amount, expiry), key_of(key)
 
     def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[StorageEntry, str]]:
-        """Returns all limits and keys under which `key` may have been counted, for a caller that names no limit."""
+        """Returns each entry and key under which `key` may have been counted, for callers that pass no amount."""
         places: list[tuple[StorageEntry, str]] = []
         tail = key.rsplit("/", 3)
         if len(tail) == 4:
@@ -274,7 +280,7 @@ class StorageLimits(Unbreakable):
         return places
 
     def _declare_tail(self, strategy: str, tail: list[str]) -> StorageEntry | None:
-        """Returns the limit that the last parts of a key name; None if they name none."""
+        """Returns the entry of the limit that a key's last parts (`tail`) describe; None if they describe no limit."""
         _, amount, multiples, granularity = tail
         item = GRANULARITIES.get(granularity)
         if item is None or not amount.isdecimal() or not multiples.isdecimal():
@@ -300,7 +306,7 @@ class StorageLimits(Unbreakable):
         return entry
 
     def _declare(self, strategy: str, amount: int, expiry: int, per: str) -> StorageEntry:
-        """Declares a limit, or, if there are too many limits, a coarser one that never admits more."""
+        """Declares a limit to the agent; if there are too many limits, a coarser shared one that never admits more."""
         quota, window_s = min(amount, QUOTA_MAX), min(max(expiry, 1), EXPIRY_MAX)
         if quota < 1:
             return StorageEntry(None, amount, expiry)
@@ -372,7 +378,7 @@ class StorageLimits(Unbreakable):
 
 
 def _decision(limiter: RateLimiter, name: str, cost: int = 1) -> Decision:
-    """Returns a decision without a charge, for a client whose next request may reach any node of the application."""
+    """Tests a limit without a charge. Returns the decision, for a client whose next request may reach any node."""
     return for_any_node(limiter, limiter.test(name, cost), name, cost)
 
 
@@ -382,7 +388,7 @@ def _left(limiter: RateLimiter, name: str, decision: Decision) -> int:
 
 
 def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:
-    """Returns the limit that counts as a strategy of the library does; exactly so if there is only one node."""
+    """Returns a limit that counts as the library's `strategy` does; with one node, exactly as it does."""
     # Windows are aligned to the clock by default. Windows that begin with the first hit, as in the library, have no
     # compiled code: they took 80 us instead of 5 for each key of an exchange, and applications needed more processor
     # time than with the library's own Redis storage.
@@ -396,7 +402,7 @@ def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:
 
 
 def _checked(align: object) -> str:
-    """Returns a valid alignment of fixed windows. Raises InvalidSetting for others."""
+    """Returns `align`, where fixed windows begin. Raises InvalidSetting unless it is "clock" or "first-hit"."""
     if align not in (CLOCK, FIRST_HIT):
         raise InvalidSetting(
             "align",

@@ -13,11 +13,11 @@ from reconverge.errors import InvalidSetting
 from reconverge.integrations.web.request.keys import identity_of
 
 KEYS: Final = "reconverge.keys"
-"""The key in an ASGI scope for the values that dependencies have returned, by key function."""
+"""The key in an ASGI scope under which the values of dependencies are stored, by key function."""
 
 
 class FromDependency:
-    """A key function that uses the value of a FastAPI dependency: a key, or a user as `by_user` accepts it."""
+    """A key function that uses the value of a FastAPI dependency, as the key or as a user whose identity is the key."""
 
     def __init__(self, depends: params.Depends) -> None:
         if depends.dependency is None:
@@ -29,7 +29,7 @@ class FromDependency:
         return self.in_scope(request.raw)
 
     def in_scope(self, scope: Mapping[str, Any]) -> object:
-        """Returns the value that the dependency has left in the scope, as a key; of a user, the identity."""
+        """Returns the key from the value that the dependency has left in the scope: of a user, the identity."""
         found = scope[KEYS][self]
         if isinstance(found, tuple | list | date | Decimal | float):
             return found
@@ -37,7 +37,7 @@ class FromDependency:
 
 
 def key_function_of(given: Any) -> Any:
-    """Returns the given key function; for a given dependency, a key function that uses its value."""
+    """Returns `given`, a key function; for a `Depends(...)`, a key function that uses the dependency's value."""
     if get_origin(given) is Annotated:
         given = next((each for each in given.__metadata__ if isinstance(each, params.Depends)), given)
     return FromDependency(given) if isinstance(given, params.Depends) else given

@@ -50,15 +50,16 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 DECIDED: Final = "reconverge.decided"
-"""The key in an ASGI scope for a request's outcomes, if the middleware of `install` adds their fields."""
+"""The key in an ASGI scope for a request's outcomes, if `Limits.install` has added a middleware to write their
+fields."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""The key in an ASGI scope for a request's outcomes so far, without that middleware."""
+"""The key in an ASGI scope for a request's outcomes so far, if `Limits.install` was not called."""
 OF_FLASK: Final = {
     "init_app": "in FastAPI write limits.install(app)",
     "exempt": "in FastAPI a route is limited by what it depends on, so leave Depends(limits(...)) out,"
     " or write limits('5/minute', exempt_when=...)",
 }
-"""Names of the extension for Flask, each with the code to write in FastAPI instead."""
+"""Names of methods that only Flask's `Limits` has, each with the code to write in FastAPI."""
 
 
 class TooManyRequests(PortableError, HTTPException):
@@ -77,7 +78,7 @@ class TooManyRequests(PortableError, HTTPException):
 
 
 class Limits(LimitsOfApp):
-    """Makes dependencies that limit routes.
+    """Makes FastAPI dependencies that limit routes, by being called with a limit.
 
     Args:
         agent: the agent that decides; or the URL of a hub, for which an agent is made.
@@ -109,7 +110,7 @@ class Limits(LimitsOfApp):
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._key = key_func
         self._key_functions: dict[str | None, object] = {}
-        """The code of the first key function that was used with each limit name, for names made of a limit string."""
+        """The code object of the first key function used with each limit name that was made from a limit string."""
         self._functions: list[object] = []
         """The functions that were passed as limits; none of them may serve a route."""
 
@@ -156,7 +157,7 @@ class Limits(LimitsOfApp):
 
     @with_advice(OF_LIMITS)
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
-        """Does the same as calling this object. In other frameworks, the method of this name is a decorator."""
+        """Returns a dependency, as calling this object does. In other frameworks, the method `limit` is a decorator."""
         return self(limits, **settings)
 
     def _warn_of_shared_name(self, rule: Rule) -> None:
@@ -175,7 +176,7 @@ class Limits(LimitsOfApp):
             )
 
     def _name_of(self, rule: Rule) -> str:
-        """Returns a name for a rule's limit that does not depend on the order in which dependencies are made."""
+        """Returns a name for a rule's limit, made of its text, and thus the same in every process."""
         if isinstance(rule.scope, str):
             return rule.scope
         limits = rule.limits
@@ -229,7 +230,7 @@ class Limits(LimitsOfApp):
         return list(decided) if decided else [] if outcome is None else [outcome]
 
     def install(self, app: Any) -> None:
-        """Adds a middleware, which adds response fields and settles costs, and a handler, which answers refusals.
+        """Adds to `app` a middleware, which adds fields and settles costs, and a handler, which answers refusals.
 
         From then on, the application's OpenAPI document describes refusals.
         """
@@ -286,7 +287,7 @@ async def answer_refusal(_request: Request, error: Exception) -> Response:
 
 
 def _depends(dependant: Any, on: object) -> bool:
-    """Returns whether a route or a dependency depends on the function `on`, directly or through other dependencies.
+    """Returns whether a route or a dependency depends on `on`, directly or through other dependencies.
 
     `dependant` is FastAPI's own record of the route or the dependency.
     """
@@ -309,7 +310,7 @@ def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key:
 
 
 class _DependencyAsk:
-    """Decides about requests by one rule, for a FastAPI dependency."""
+    """The rule of a FastAPI dependency, and the function that checks requests by it."""
 
     def __init__(self, guard: Guard, declared: Declared, key: FromDependency | None = None) -> None:
         self._guard = guard
@@ -348,7 +349,7 @@ class _DependencyAsk:
     async def _check(
         self, connection: HTTPConnection, response: Response | None, outcome: Outcome | list[FoundKey] | None
     ) -> Outcome:
-        """Decides about a request.
+        """Decides about a request by the rule, and adds the response fields. Raises an error for a refused request.
 
         `outcome` is the decision, if it is made already; the keys found so far, if the guard must still decide; or
         None, if no key was sought yet.
@@ -366,10 +367,10 @@ class _DependencyAsk:
         return self._entered(outcome, scope, response)
 
     def _entered(self, outcome: Outcome, scope: Any, response: Response | None) -> Outcome:
-        """Adds an outcome's fields to the response and returns the outcome; if it refuses, raises an error instead.
+        """Adds an outcome's fields to the response, and returns the outcome. Raises an error for a refusing outcome.
 
-        The error is TooManyRequests, or for a websocket WebSocketException. Raises InvalidSetting for costs that can
-        only be settled after `Limits.install`.
+        The error is TooManyRequests; for a websocket, WebSocketException. Raises InvalidSetting for a cost that depends
+        on the response if `Limits.install` was not called.
         """
         decided = scope.get(DECIDED)
         if isinstance(decided, Decided) and outcome.allowed:

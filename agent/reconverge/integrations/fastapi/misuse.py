@@ -1,4 +1,4 @@
-"""Raises errors for a limit in FastAPI that is used wrongly, such as a decorator; they show what to write.
+"""Raises errors for limits that are misused in FastAPI, for example as decorators; the errors show the code to write.
 
 FastAPI calls a dependency with its declared parameters. Used as a decorator, it would be called with a function. If the
 dependency were a coroutine function, that call would return a coroutine that is never awaited, so nothing would be
@@ -104,7 +104,10 @@ def _log_defaults(holders: Iterable[object]) -> None:
 
 
 def _asked(dependant: Any) -> Iterator[Callable[..., Any]]:
-    """Yields the function that serves a route, and all functions that it depends on."""
+    """Yields the function that serves a route, and the functions of all its dependencies.
+
+    `dependant` is FastAPI's own record of the route.
+    """
     if dependant is not None:
         if callable(dependant.call) and not isinstance(dependant.call, Dependency):
             yield dependant.call

@@ -30,7 +30,7 @@ WAIT: Final = {"description": "The seconds until another try may succeed.", "sch
 
 
 def describe_refusals(app: Any) -> None:
-    """Makes an application describe the refusals by its limits in its OpenAPI document."""
+    """Makes an application's OpenAPI document describe the responses to refused requests."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -55,7 +55,7 @@ def _add_refusals(document: dict[str, Any], holders: Iterable[Any]) -> None:
 
 
 def _statuses(dependant: Any) -> Iterator[int]:
-    """Yields the status of each limit that a route depends on, directly or not."""
+    """Yields the refusal status of each limit that a route depends on, directly or through other dependencies."""
     for below in getattr(dependant, "dependencies", None) or ():
         if isinstance(below.call, Dependency):
             yield below.call.status

@@ -74,18 +74,18 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 View = TypeVar("View", bound=Callable[..., Any])
 Several: TypeAlias = "str | Sequence[RuleLimits]"
-"""Limits that must all admit a request, each in a form of `Rule.limits`."""
+"""Several limits, all of which must admit a request: a text, or a sequence of values for `Rule.limits`."""
 
 ORDER: Final[dict[str, str]] = dict.fromkeys(
     (NAMELESS, "key_func"), "stands in another order in old versions of Flask-Limiter; write Limits(key_func, app=app)"
 )
-"""Advice in errors for an application or a key function that is passed as the wrong argument."""
+"""Advice for errors about arguments in the order of old versions of Flask-Limiter, by the name of the argument."""
 ERROR: Final = 400
 ERROR_BYTES_MAX: Final = 65_536
 """The longest error response whose body is read into memory, so that its cost can be settled before it is sent."""
 RETRY_AFTER_NAME: Final = RETRY_AFTER.lower()
 EXTENSION: Final = "reconverge"
-"""The key under which the application's `extensions` hold this extension."""
+"""The key of this extension's `Limits` in Flask's `app.extensions`."""
 MARK: Final = "__reconverge_mark__"
 """The attribute in which decorators store a view's or a blueprint's limits (`_ViewMark`)."""
 OUTCOMES: Final = "reconverge.outcomes"
@@ -121,7 +121,7 @@ class _ViewMark:
     checks: Callable[..., Any] | None = None
     """The limited view, which checks the rules when it is called; None on a blueprint."""
     decide: Decide | None = None
-    """Decides from the WSGI environment alone; None if the rules need a `Request`."""
+    """A function that decides from the WSGI environment alone; None if the rules need a `Request`."""
 
     @property
     def overrides_defaults(self) -> bool:
@@ -172,7 +172,7 @@ class Limits(LimitsOfApp):
         self._blueprints: dict[object, _ViewMark] = {}
         self._apps: list[flask.Flask] = []
         self._settling: list[flask.Flask] = []
-        """The applications whose request teardown settles outcomes."""
+        """The applications that call `_teardown` at the end of each request, to settle costs."""
         self._unmatched: UnmatchedRules | None = None
         self._hub = agent
         self._said: dict[str, Any] = {}
@@ -236,10 +236,10 @@ class Limits(LimitsOfApp):
 
     @with_advice(OF_LIMITS)
     def limit(self, limit_value: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[Any], Any]:
-        """Limits a view, a method of a class-based view, or all views of a blueprint together; see `Rule`.
+        """Returns a decorator that limits a view, a class-based view's method, or all views of a blueprint together.
 
-        `deduct_when` and `settle` get Flask's response. A view is checked when it is called, after the decorators above
-        the limit. Several limits of one view are charged all or none.
+        The settings are those of `Rule`; `deduct_when` and `settle` get Flask's response. A view is checked when it is
+        called, after the decorators above the limit. Several limits of one view are charged all or none.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
@@ -272,7 +272,10 @@ class Limits(LimitsOfApp):
     def shared_limit(
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
-        """Limits views that share a count: those with the same `scope`, a text or a function of the endpoint's name."""
+        """Returns a decorator for views that share a count: those with the same `scope`.
+
+        `scope` is a text, or a function that returns a text for the name of an endpoint.
+        """
         check_shared(scope)
         if callable(scope):
             by_endpoint = scope
@@ -314,7 +317,7 @@ class Limits(LimitsOfApp):
         return outcomes
 
     def _several(self, name: str, limits: Several | None, /, **settings: Unpack[RuleSettings]) -> list[Declared]:
-        """Declares rules for `limits`, which must all admit a request.
+        """Declares rules for `limits`, all of which must admit a request, and returns the rules.
 
         One rule has all limit strings and `Limit` objects; each function or limiter gets a rule of its own.
         """
@@ -362,7 +365,7 @@ class Limits(LimitsOfApp):
         return None if pipeline is None else pipeline.decide
 
     def _look(self) -> None:
-        """Checks at the first request, when all routes exist, that each rule's paths match a route."""
+        """Warns of rules whose paths match no route, in the log. Called at the first request, when all routes exist."""
         for app in self._apps:
             flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _ViewMark()).rules)
         roots = (flask.request.root_path,)
@@ -410,9 +413,9 @@ class Limits(LimitsOfApp):
             self._go_on(self.guard.check(request, rules))
 
     def _check_further(self, rules: Sequence[Declared], found: Outcome | list[FoundKey]) -> None:
-        """Checks the current request as `_check` does, after the fast path has read its WSGI environment.
+        """Checks the current request as `_check` does, using the result `found` of the fast path.
 
-        `found` is the decision, or, if the guard must still decide, the keys found so far.
+        `found` is the outcome, or, if the guard must still decide, the keys found so far.
         """
         if not isinstance(found, Outcome):
             request = FlaskRequest(current_request(), self.guard.addresses)
@@ -519,15 +522,15 @@ def _mark_of(view: object) -> _ViewMark | None:
 
 
 def _check_several(setting: str, limits: object) -> None:
-    """Raises InvalidSetting for a single limit that is neither in a list nor a text."""
+    """Raises InvalidSetting if the setting named `setting` is a single `Limit`, limiter or function without a list."""
     if not isinstance(limits, str | Sequence | None):
         raise InvalidSetting(setting, limits, f"is not a list of limits; write {setting}=['100/minute']")
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:
-    """Wraps an application's function so that it gets Flask's own response; returns any other value unchanged.
+    """Wraps a function for `deduct_when` or `settle` so that it gets Flask's response; returns other values unchanged.
 
-    `failed` is its result for a request that got no response.
+    `failed` is the result that replaces its own for a request that got no response.
     """
     if not callable(function):
         return function

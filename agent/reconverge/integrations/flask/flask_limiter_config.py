@@ -48,11 +48,14 @@ OTHERS: Final[Mapping[str, str]] = {
     "RATELIMIT_REQUEST_IDENTIFIER": "is not supported: limits are identified by the views that they limit",
 }
 LIKENESS_MIN: Final = 0.9
-"""The similarity to one of these settings from which a name counts as misspelt, not as an application's own."""
+"""A name at least this similar to a setting of Flask-Limiter counts as misspelt, others as the application's own."""
 
 
 def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mapping[str, Any]) -> Agent | str | None:
-    """Returns the agent, or the URL of the hub in Flask-Limiter's setting. Raises InvalidSetting if both are given."""
+    """Returns `agent`, or else the hub's URL: `storage_uri` or the one in `config`; None without any.
+
+    Raises InvalidSetting if both `agent` and `storage_uri` are given.
+    """
     if storage_uri is not None and agent is not None:
         raise InvalidSetting("storage_uri", storage_uri, "names a hub, and so does agent=; leave out one of them")
     if agent is not None:
@@ -64,7 +67,10 @@ def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mappin
 
 
 def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of Flask-Limiter that are used. Raises InvalidSetting for other and misspelt ones."""
+    """Returns Flask-Limiter's settings in `config` that have an effect.
+
+    Raises InvalidSetting for its other settings, and for names that resemble a setting.
+    """
     for name, value in config.items():
         if not name.startswith(PREFIX) or name in READ or value is None:
             continue
@@ -77,7 +83,7 @@ def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_hub(said: Mapping[str, Any], agent: object) -> None:
-    """Raises InvalidSetting if the configuration names another hub than the one in use."""
+    """Raises InvalidSetting if the configuration `said` names another hub than that of `agent`, which is in use."""
     uri = said.get(STORAGE_URI)
     if uri is not None and agent_for(None, uri, {}) != agent:
         raise InvalidSetting(

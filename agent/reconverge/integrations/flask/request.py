@@ -14,7 +14,8 @@ from reconverge.integrations.wsgi import WsgiRequest
 
 _proxied: Final = cast("Any", flask.request)
 current_request: Final[Callable[[], flask.Request]] = _proxied._get_current_object  # noqa: SLF001
-"""Returns the current request itself, not a proxy as `flask.request` is. Raises RuntimeError outside of a request."""
+"""A function that returns the current request itself, not a proxy as `flask.request` is. Raises RuntimeError outside of
+a request."""
 
 
 def user_now(environment: Mapping[str, Any]) -> object:
@@ -39,7 +40,7 @@ class FlaskRequest(WsgiRequest):
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns the template of the rule that Werkzeug has found, with and without the application's root."""
+        """Returns the pattern of the URL rule that Werkzeug has matched, with and without the application's root."""
         rule = self._request.url_rule
         if rule is None:
             return ()

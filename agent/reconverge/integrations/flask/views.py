@@ -26,7 +26,7 @@ PARENTHESES = "was used without parentheses; write @limits.limit('5/minute')"
 
 
 def checked_app(app: object) -> flask.Flask:
-    """Returns the application. Raises InvalidSetting for one that is not Flask's."""
+    """Returns `app`. Raises InvalidSetting unless it is a Flask application."""
     if not isinstance(app, flask.Flask):
         problem = "is not a Flask application; for others see reconverge.integrations.fastapi, .aiohttp, .asgi, .wsgi"
         raise InvalidSetting("app", app, problem)
@@ -53,7 +53,7 @@ def check_view(view: object, word: str) -> None:
 
 
 def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
-    """Adds a decorator to a class of views, and returns the class; `as_view` will apply the decorator."""
+    """Adds `decorate` to the decorators of a class-based view, which `as_view` applies. Returns the class."""
     view.decorators = [*view.decorators, decorate]
     return view
 
@@ -107,7 +107,7 @@ def routes_of_rules(
 
 
 def _chain(view: Any) -> Iterable[Any]:
-    """Yields a view, then the function that it wraps, and so on; after each class-based view, its class."""
+    """Yields a view, then the function that it wraps, and so on; after a function made from a class, also the class."""
     for each in wrapped_in(view):
         yield each
         if getattr(each, "view_class", None) is not None:

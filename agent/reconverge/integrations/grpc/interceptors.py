@@ -44,10 +44,10 @@ by_peer = by_ip
 by_metadata = by_header
 """Makes a key function that returns the value of a metadata key, such as an API key."""
 by_rpc = by_route
-"""A key function: returns the called method, such as `/shop.Orders/Place`."""
+"""A key function: returns the full name of the called method, such as `/shop.Orders/Place`."""
 
 HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
-"""The HTTP statuses for gRPC's status codes 0 to 16, for the application's functions that take a response."""
+"""The HTTP status for each of gRPC's status codes 0 to 16, for functions of rules that take a response."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 HEALTH: Final = "/grpc.health.v1.Health/"
 """The beginning of the standard methods for health checks."""
@@ -114,7 +114,7 @@ class Interceptor:
         return make(behavior, handler.request_deserializer, handler.response_serializer)
 
     def _behavior(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """Wraps a handler so that each call is checked first.
+        """Wraps the handler `behavior` so that each call is checked first; `streams` means that it streams responses.
 
         The wrapper is the same kind of function as the handler (plain, generator, coroutine), because gRPC depends on
         it.
@@ -123,7 +123,7 @@ class Interceptor:
         return _alike(behavior, *(functools.partial(each, behavior, details) for each in kinds), streams=streams)
 
     def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """Wraps a handler so that the client's messages are counted. The wrapper is of the same kind as the handler."""
+        """Wraps the handler `behavior` so that the client's messages are counted, by a function of the same kind."""
 
         def call_of(context: Context) -> _CountedCall:
             return _CountedCall(self.guard, self._messages, details, context)
@@ -238,7 +238,7 @@ class _TooMany(Exception):
 
 
 class _CountedCall:
-    """A call in whose stream the client's messages are counted.
+    """A call of gRPC whose messages from the client are counted.
 
     An asynchronous handler gets this object as its context; other attributes are those of gRPC's context.
     """

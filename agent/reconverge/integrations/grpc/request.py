@@ -78,7 +78,7 @@ RETRY_INFO: Final = b"type.googleapis.com/google.rpc.RetryInfo"
 
 
 def retry_info(code: int, message: str, after_s: int) -> bytes:
-    """Returns an encoded `google.rpc.Status` with one detail: a `google.rpc.RetryInfo` with the seconds to wait."""
+    """Returns an encoded `google.rpc.Status` with `code`, `message`, and a `RetryInfo` of `after_s` seconds."""
     duration = _number(1, after_s)
     detail = _bytes(1, RETRY_INFO) + _bytes(2, _bytes(1, duration))
     return _number(1, code) + _bytes(2, message.encode()) + _bytes(3, detail)

@@ -62,7 +62,7 @@ START: Final = "http.response.start"
 BODY: Final = "http.response.body"
 GONE: Final = "http.disconnect"
 PATH: Final = "http.response.pathsend"
-"""The message type of an ASGI extension: the whole body, as a file that the server sends."""
+"""The type of the ASGI message with which an application has the server send a file as the whole body."""
 
 TYPE: Final = b"content-type"
 TYPE_LENGTH: Final = len(TYPE)
@@ -91,10 +91,10 @@ class LoadSheddingMiddleware:
         self._deciding = Deciding(self.stack, key_func)
         self.writer: Final = FieldWriter() if fields else None
         self.works_beside = False
-        """Whether the application works on a request while another task waits for the body, as some frameworks do."""
+        """Whether the application was seen to work on a request while another of its tasks waited for the body."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
-        """The server address to which the latest request came."""
+        """The address and port of the server in the latest request's scope, to notice a new port."""
         header = self.stack.classes.header
         self._header = None if header is None else header.encode("ascii")
 
@@ -147,7 +147,7 @@ class LoadSheddingMiddleware:
             raise
 
     def worked_beside(self) -> None:
-        """Records that a request was worked on while another task waited for its body, and logs this once."""
+        """Sets `works_beside`: a request was worked on while another task waited for its body. Logs this once."""
         if not self.works_beside:
             self.works_beside = True
             logger.warning(
@@ -168,7 +168,7 @@ class LoadSheddingMiddleware:
 
 
 class _Exchange:
-    """One request with its response, and the admission that load shedding has given it."""
+    """An admitted request: passes its messages on, and frees its slot while it waits for the client."""
 
     # Made without a constructor: every request makes one, and this takes half the time.
 
@@ -199,9 +199,9 @@ class _Exchange:
     whole: bool
     """Whether the whole body of the request has arrived."""
     listener: asyncio.Task[Any] | None
-    """The task that waits for more of the body; None unless the request has stepped aside for that."""
+    """The task that waits for more of the body; None unless the request has freed its slot to wait for that."""
     refused: bool
-    """Whether the request was refused after its body had arrived."""
+    """Whether the request was refused late: when its body had arrived, no slot was free."""
 
     def receive(self) -> Awaitable[Message]:
         if self.refused:

@@ -42,7 +42,7 @@ logger = logging.getLogger("reconverge")
 POLICY_BYTES: Final = POLICY.lower().encode()
 LEFT_BYTES: Final = SERVICE.lower().encode()
 OVERLOADED: Final = frozenset({503, 504})
-"""Statuses with which an application reports that it, or a service that it calls, is overloaded or too slow."""
+"""The response statuses by which an application reports that it, or a service that it calls, is overloaded or slow."""
 SAID_MAX: Final = 1024
 """The most responses to refusals that are cached; they differ in layer, numbers and time to wait."""
 MESSAGES_MAX: Final = 10
@@ -52,14 +52,14 @@ KeyFunc = Callable[[Any], str]
 
 
 def outcome_of(status: int) -> Outcome:
-    """Returns how a request ended, by its status, for layers that measure load; status 0 is for no response at all."""
+    """Returns the outcome of a request for layers that measure load, by its status; 0 means that it got no response."""
     if status in OVERLOADED:
         return DROPPED
     return IGNORED if status >= 500 or not status else SERVED
 
 
 class FieldWriter:
-    """Writes the fields of responses to admitted requests: the caller's own quotas, and the work in progress."""
+    """Writes RateLimit fields for admitted requests: about the caller's own quotas, and about requests in progress."""
 
     # Each response has these fields, and a part of them changes only with the limit. That part is cached as long as the
     # limit is the same object; only the remaining quota is written anew. For a limit with several quotas, or a decision
@@ -70,11 +70,12 @@ class FieldWriter:
 
     def __init__(self) -> None:
         self._known: dict[Limiter, tuple[Limit, str, str]] = {}
-        """For each limiter of the stack: its limit, the policy, and the beginning of the RateLimit item."""
+        """For each limiter of the stack: its limit, its item in RateLimit-Policy, and the beginning of its item in
+        RateLimit."""
         self._prepared: _Prepared | None = None
 
     def encoded(self, admission: Admission) -> Headers:
-        """Returns the fields of an admission as pairs of bytes, as ASGI requires; empty if no layer has any."""
+        """Returns the response fields of an admission as pairs of bytes for ASGI; empty if no layer shows a quota."""
         if type(admission) is Passage:
             prepared = self._prepared
             if (
@@ -100,7 +101,7 @@ class FieldWriter:
         return [] if values is None else [(POLICY_BYTES, values[0].encode()), (LEFT_BYTES, values[1].encode())]
 
     def values(self, admission: Admission) -> tuple[str, str] | None:
-        """Returns the values of RateLimit-Policy and RateLimit; None if no layer has any."""
+        """Returns the values of the fields RateLimit-Policy and RateLimit; None if no layer shows a quota."""
         policies = left = ""
         for ticket in admission.tickets:
             # The same as below without an intermediate object, because each request comes here.
@@ -124,7 +125,7 @@ class FieldWriter:
         return (policies, left) if policies else None
 
     def fields(self, admission: Admission) -> Fields:
-        """Returns the fields of an admission, names and values; empty if no layer has any."""
+        """Returns the response fields of an admission, as names and values; empty if no layer shows a quota."""
         values = self.values(admission)
         return [] if values is None else [(POLICY, values[0]), (SERVICE, values[1])]
 
@@ -147,7 +148,7 @@ class FieldWriter:
 
 
 class _Nothing:
-    """Replaces the table of counts, or the slots, of a layer that the fast path does not have."""
+    """Stands for the table of counts or for the slots in `_Prepared` if the fast path has no such layer."""
 
     limit = 0
 
@@ -156,14 +157,14 @@ _NOTHING: Final = _Nothing()
 
 
 class Counting(Protocol):
-    """A table of counts by key, for one quota."""
+    """The interface of a limiter's table of counts: the counts of one quota, by key."""
 
     limit: Limit
-    """The quota; another object after a change of the limit."""
+    """The quota. A change of the limit puts another object here."""
 
 
 class _Prepared:
-    """The constant part of the response fields for the fast path; valid until the quota or the slot limit changes."""
+    """The part of the response fields that stays the same until the fast path's quota or limit of slots changes."""
 
     __slots__ = ("between", "binding", "fast_path", "limit", "most", "opening", "policy", "slots", "table")
 
@@ -210,7 +211,7 @@ def _said_of(refusal: ShedRefusal) -> tuple[Fields, bytes, Headers]:
 def _said(
     status: int, layer: str, reason: str, retry_after: int | None, in_progress: int | None
 ) -> tuple[Fields, bytes, Headers]:
-    """Returns a refusal's fields, its body, and its fields as pairs of bytes, without the fields of a refusing quota.
+    """Returns a refusal's fields, its body, and its fields as pairs of bytes; the refusing quota's fields are left out.
 
     The result is cached, because an overloaded service sends thousands of equal refusals a second. It must not be
     changed.
@@ -226,7 +227,7 @@ def _said(
 
 
 def _quota_fields(refusal: ShedRefusal) -> Fields:
-    """Returns the response fields of the quota that has refused; empty if the refusing layer has no quota."""
+    """Returns the RateLimit fields of the quota that has refused; empty if the refusing layer has no quota."""
     decision, quotas = refusal.decision, refusal.quotas
     if decision is None or not quotas:
         return []
@@ -235,12 +236,12 @@ def _quota_fields(refusal: ShedRefusal) -> Fields:
 
 @lru_cache(maxsize=1024)
 def _concurrent(name: str, limit: int) -> tuple[str, str]:
-    """Returns a concurrency limit's RateLimit-Policy item, and its RateLimit item without the number of free slots."""
+    """Returns the RateLimit-Policy item for `limit` concurrent requests, and the beginning of the RateLimit item."""
     return f'{sf_string(name)};q={limit};qu="concurrent-requests"', f"{sf_string(name)};r="
 
 
 class Deciding:
-    """Asks a stack to admit requests; if a function of the application fails, the request goes on undecided."""
+    """Has a stack decide about requests; if a function of the application fails, the request goes on undecided."""
 
     def __init__(self, stack: Stack, key_func: KeyFunc | None) -> None:
         if key_func is not None and not callable(key_func):
@@ -285,7 +286,10 @@ class Deciding:
 
 
 def checked_stack(stack: object) -> Stack:
-    """Returns the stack, by default one of adaptive concurrency and the worker shedder. Raises InvalidSetting."""
+    """Returns `stack`; if it is None, a new one of adaptive concurrency and the worker shedder.
+
+    Raises InvalidSetting for any other object.
+    """
     if stack is None:
         return Stack()
     if not isinstance(stack, Stack):

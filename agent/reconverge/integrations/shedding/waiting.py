@@ -42,7 +42,7 @@ def waiting(request: MutableMapping[str, Any]) -> Iterator[None]:
 def stepping_aside(
     awaited: Awaitable[T], step_aside: Callable[[], object], go_on: Callable[[], object]
 ) -> Generator[Any, Any, T]:
-    """Awaits a value and returns it; calls `step_aside` once it has to wait, and `go_on` when the wait is over.
+    """Awaits `awaited` and returns its value; calls `step_aside` if it has to wait, and `go_on` when the wait is over.
 
     If the value is available at once, as the body of most requests is, neither function is called.
     """

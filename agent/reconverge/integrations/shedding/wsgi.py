@@ -118,7 +118,7 @@ class WsgiLoadSheddingMiddleware:
 
 
 class _StartingShed:
-    """Wraps `start_response` to add the fields of an admission."""
+    """Wraps WSGI's `start_response` to add the response fields of an admission."""
 
     def __init__(self, admission: Admission, start_response: StartResponse, writer: FieldWriter | None) -> None:
         self._admission = admission
@@ -138,7 +138,7 @@ class _StartingShed:
 
 
 def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, begun: bool = True, **named: Any) -> Any:
-    """Calls `wait`, a function that waits for the client, and frees the request's slot meanwhile.
+    """Calls `wait`, which waits for the client, with the given arguments; the request's slot is free meanwhile.
 
     `begun` is False while the body of the request is being read, as in `Admission.step_aside`.
     """

@@ -54,8 +54,8 @@ from reconverge.limiter.long_keys import OURS, fitting
 logger = logging.getLogger("reconverge")
 
 TIERS_MAX: Final = 1000
-"""The most limits of one rule that are counted exactly: a function that returns more makes a limit for each request,
-and does not choose among tiers. Further limits are replaced by coarser ones, at most as many again."""
+"""The most limits of one rule that are counted exactly. A function that returns more of them makes a limit for each
+request, and does not choose among tiers; further limits are replaced by coarser ones, at most as many again."""
 BY_ADDRESS: Final = "is counted by its address, as it has no key"
 BECOMES: Final = {
     ADDRESS: "is counted by its address",
@@ -63,7 +63,7 @@ BECOMES: Final = {
     REFUSE: "is refused",
     EXEMPT: "is not limited",
 }
-"""The treatment of a request without a key, for log messages, by the rule's setting `missing`."""
+"""How a request without a key is treated, in words for log messages, by the value of the rule's setting `missing`."""
 NO_USER: Final = (
     ". No middleware has left a user in the request; in FastAPI, whose users come from a dependency, "
     "write key_func=Depends(current_user)"
@@ -80,7 +80,8 @@ COARSER: Final = "is counted with its quota rounded down to a power of two, toge
 STRICTEST: Final = "is counted by the strictest limit that the rule has returned so far"
 NO_TIER: Final = "is refused, because the rule has returned no limit so far"
 DEAREST: Final = "costs as much as the most expensive one so far"
-"""A treatment of a request for which a function of the application has failed; so are the constants above."""
+"""This constant and those above it describe, for log messages, how a request is treated if a function of the
+application has failed."""
 BLAMED: Final = {
     BY_ADDRESS: "key_func",
     NOT_EXEMPT: "exempt_when",
@@ -90,9 +91,10 @@ BLAMED: Final = {
     COARSER: "limits",
     DEAREST: "cost",
 }
-"""The setting whose function has failed, by the treatment of the request."""
+"""The setting of the rule whose function has failed, by the constant that describes the treatment of the request."""
 Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
-"""A function for failures: takes the error, the rule and the treatment of the request; may raise the error again."""
+"""A function that handles a failure. It takes the error, the rule and how the request is treated now, in words; it may
+raise the error again."""
 Answer = TypeVar("Answer")
 Steps: TypeAlias = Generator[Any, Any, Answer]
 """A generator that yields values to await, receives their results, and returns the answer."""
@@ -113,7 +115,7 @@ class TooManyTiers(ReconvergeError):
 
 
 class NoTier(ReconvergeError):
-    """Raised when the limit of a request is unknown, and the rule has returned no limit earlier to use instead."""
+    """Raised when the function that returns a request's limit fails, and has returned no limit before to use now."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the function of rule {name!r} has returned no limit for the request, nor for any before")
@@ -137,22 +139,23 @@ class FoundKey:
 
 @dataclass(slots=True)
 class Claim:
-    """A request's demand on one limiter: the key and the cost to charge."""
+    """A charge that a request asks of one limiter: the key and the cost."""
 
     declared: Declared
     limiter: Limiter
     key: str
     cost: int
     kind: str | None = None
-    """The kind of request by whose price each quota charges; None if all quotas charge `cost`."""
+    """The kind of the request, if each quota charges its own price for that kind; None if all quotas charge `cost`."""
     shadow: bool = False
     """Whether the claim is decided and counted, but never refuses."""
     identity: str = ""
-    """The identity that a meter counts the claim for; empty if that is the key."""
+    """The identity for which a usage meter counts the charge; empty if the key is the identity."""
     label: str = ""
-    """The name that a meter counts the claim under; empty if that is the limit's."""
+    """The name of the limit under which a usage meter counts the charge; empty for the limiter's own name."""
     metered: bool = True
-    """Whether a meter counts the claim; False for a contract's former limit, because the present one is counted."""
+    """Whether a usage meter counts the charge; False for the former limit of a contract, beside which the present one
+    is charged and counted."""
 
 
 class Declared:
@@ -185,7 +188,7 @@ class Declared:
         self.status = rule.status or status
         self.missing = rule.missing or missing
         self.within_s = within_s(rule.in_doubt or in_doubt)
-        """The longest time in seconds for which a request in doubt asks the hub; zero if it does not ask."""
+        """The most seconds for which a request asks the hub if memory is not certain; zero to not ask."""
         self.settles = rule.settle is not None or rule.deduct_when is not None
         self._key = asks(rule.key_func) if rule.key_func is not None else key
         self.methods = None if rule.methods is None else _methods(rule.methods)
@@ -202,10 +205,11 @@ class Declared:
         self._dearest = 1
         """The highest cost that the cost function has returned so far."""
         self._given = given
-        """The name for clients; None if they see the rate of each quota instead."""
+        """The name of the limit in responses; None if responses show the rate of each quota, such as `5/minute`."""
         self._tiers: dict[object, Limiter] = {}
         self._shown: dict[str, str | None] = {}
-        """The names for clients of the limits that the rule has declared, by limit; None if they see the rates."""
+        """The name in responses of each limit that the rule has declared, by the limit's own name; None to show
+        rates."""
         self._limiters: dict[str, Limiter] = {}
         """The `Limiter` objects that the application's function has returned, by name; at most TIERS_MAX are stored."""
         self._by_request: Asked | None = None
@@ -250,12 +254,12 @@ class Declared:
 
     @property
     def part_of_key(self) -> Callable[[Request], Any] | None:
-        """Returns the function that finds the part of a key for the route or scope; None for keys without one."""
+        """Returns the function that finds a key's part for the route or `scope`; None if keys have no such part."""
         return self._parts[0] if self._parts else None
 
     @property
     def fixed_scope(self) -> str | None:
-        """Returns the scope, which is a part of the rule's keys, if it is the same for all requests; else None."""
+        """Returns the rule's scope if it is one text for all requests; None without one, or if a function finds it."""
         scope = self.rule.scope
         return scope if isinstance(scope, str) else None
 
@@ -266,12 +270,12 @@ class Declared:
         return self.rule.cost
 
     def has_found_keys(self) -> None:
-        """Records that the key function has found a key, so no warning is needed that it finds none."""
+        """Records that the key function has found a key, so that no warning is logged that it finds none."""
         if self._missed >= 0:
             self._missed = -1
 
     def concerns(self, request: Request, mend: Mend) -> bool:
-        """Returns whether the rule applies to a request; also True if the router fails to resolve the path.
+        """Returns whether the rule applies to a request, by method and path; True if the router fails at the path.
 
         `mend` is called with the router's error, and may raise it again.
         """
@@ -288,7 +292,7 @@ class Declared:
         return self.places is None or self.places.find(request) is not None
 
     def claim(self, request: Request, mend: Mend, found: FoundKey | None = None) -> Steps[Claim | None]:
-        """Calls the rule's functions and returns the request's claim (key and cost); None if it is not limited.
+        """Calls the rule's functions and returns the request's claim, its key and cost; None if it is not limited.
 
         `found` is the result of the key function, if it was called already. `mend` is called with each failure of a
         function, and may raise the error again. Raises NoKey, NoTier, and the errors of `mend`.
@@ -323,7 +327,7 @@ class Declared:
     def claims(
         self, request: Request, mend: Mend, found: FoundKey | None = None, *, blocking: bool
     ) -> Steps[list[Claim]]:
-        """Returns the request's claims on one limit, or on all limits of a contract. Raises as `claim` does."""
+        """Returns the request's claim on the rule's limit, or on each limit of a contract. Raises as `claim` does."""
         if self._contracts is None:
             claim = yield from self.claim(request, mend, found)
             return [] if claim is None else [claim]
@@ -360,10 +364,9 @@ class Declared:
         return claims
 
     def _standing_of(self, contracts: Contracts, customer: str, *, blocking: bool) -> Steps[Standing]:
-        """Returns a customer's contract.
+        """Returns a customer's contract, as far as this process knows it.
 
-        If the contract must be fetched from the hub first, the request waits for it, at most as long as a request in
-        doubt may ask the hub.
+        If the contract must be fetched from the hub first, the request waits for it, but no longer than `within_s`.
         """
         standing = contracts.standing(customer)
         if not standing.pending:
@@ -421,7 +424,7 @@ class Declared:
             return False
 
     def _limiter_by_request(self, request: Request, mend: Mend) -> Steps[Limiter | None]:
-        """Returns the limiter that the rule's function selects for a request; None if the function returns None."""
+        """Returns the limiter for the limit that the rule's function returns for a request; None if it returns None."""
         assert self._by_request is not None
         try:
             limits = yield from _come(self._by_request(request))
@@ -485,9 +488,9 @@ class Declared:
         return SHARED_KEY if address is None else f"{OURS}{ADDRESS}:{address}"
 
     def blamed(self, becomes: str) -> str:
-        """Returns text for log messages: the name of the rule, and the setting and the function that failed.
+        """Returns words for log messages: the rule's name, with the setting and the name of the function that failed.
 
-        `becomes` is the treatment of the request after the failure, from which the setting follows.
+        `becomes` describes how the request is treated after the failure; `BLAMED` has the setting for it.
         """
         what = BLAMED.get(becomes)
         if what is None:
@@ -518,11 +521,11 @@ class Declared:
         return parts
 
     def _method_of(self, request: Request) -> str:
-        """Returns the method if it is a standard one or one of the rule's; else one placeholder for all others."""
+        """Returns the method if it is standard or in the rule's `methods`; else the placeholder for all others."""
         return request.method if self.methods and request.method in self.methods else by_method(request)
 
     def _tier(self, limits: object, mend: Mend) -> Limiter:
-        """Returns the limiter for a limit that the rule's function has returned. Raises TooManyTiers."""
+        """Returns the limiter for `limits`, which the rule's function has returned. Raises TooManyTiers."""
         if isinstance(limits, Limiter):
             if len(self._limiters) < TIERS_MAX:
                 self._limiters[limits.name] = limits
@@ -552,7 +555,7 @@ class Declared:
         return limiter
 
     def _strictest(self) -> Limiter:
-        """Returns the limiter with the lowest rate that the rule's function has selected so far. Raises NoTier."""
+        """Returns the limiter with the lowest rate that the rule's function has returned so far. Raises NoTier."""
         known = [*self._tiers.values(), *self._limiters.values()]
         if not known:
             raise NoTier(self.name)
@@ -566,7 +569,7 @@ class Declared:
         return self.agent.declare(name, quotas_of_fixed(limits), block_after=rule.block_after, block_for=rule.block_for)
 
     def shown_names(self, limiter: Limiter, quotas: Mapping[str, Limit]) -> dict[str, str]:
-        """Returns the names for clients of a limit's quotas, by their names at the hub; see `shown_name`."""
+        """Returns the name in responses of each quota of a limit, by its name at the hub; see `shown_name`."""
         name = limiter.name
         if name not in self._shown:  # the application has declared this limit
             return {each: each for each in quotas}
@@ -575,7 +578,7 @@ class Declared:
 
 
 def _identity_in(key: str) -> str:
-    """Returns the identity that a meter counts a key for; all requests without a key are one identity.
+    """Returns the identity for which a usage meter counts a key; all requests without a key are one identity.
 
     Otherwise a client that omits its key would create a row for each of its addresses.
     """
@@ -583,7 +586,7 @@ def _identity_in(key: str) -> str:
 
 
 def _rate(limiter: Limiter) -> tuple[float, int]:
-    """Returns how much a limit admits in the long run, and how much at once, to compare limits by strictness."""
+    """Returns how much a limit admits per second in the long run, and how much at once, to compare limits."""
     quotas = limiter.quotas.values()
     return min(limit.quota / limit.window for limit in quotas), min(limit.capacity for limit in quotas)
 

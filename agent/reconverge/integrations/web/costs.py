@@ -24,7 +24,8 @@ class Price(NamedTuple):
 
     cost: int
     kind: str | None = None
-    """The kind, if the limit's quotas have different prices for it and each must charge its own; else None."""
+    """The kind of the request, if the limit's quotas have different prices for it, so that each charges its own; else
+    None."""
     unknown: UnknownKind | None = None
     """The error to log if the kind has no price and the most expensive kind is charged; else None."""
 
@@ -37,9 +38,10 @@ def checked_cost(cost: object) -> int:
 
 
 def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
-    """Returns the price of a request.
+    """Returns the price of a request whose cost by the rule is `said`.
 
-    `said` is the cost by the rule: the name of a kind, or a number, which multiplies the price of the method's kind.
+    `said` is the name of a kind, or a number. If the limit has `costs`, the number multiplies the price of the method's
+    kind.
     """
     tables = _tables(limiter)
     if not tables:
@@ -116,7 +118,7 @@ def kind_of_call(limiter: Limiter, said: int | str) -> tuple[int, str | None]:
 
 
 def most_of(limiter: Limiter) -> int:
-    """Returns the largest cost that the limit can ever admit, or could if its quota were not 0."""
+    """Returns the largest cost that the limit can ever admit; quotas of 0 are left out."""
     own = min(QUOTA_MAX if limit.refuses_all else limit.cost_max for limit in limiter.control.own_limits)
     return max(own, *(limit.cost_max for limit in limiter.quotas.values())) if limiter.control.borrows else own
 
@@ -134,7 +136,7 @@ def _price(table: Mapping[str, int], kind: str) -> int | None:
 
 
 def _kind(tables: Sequence[Mapping[str, int]], method: str) -> str | None:
-    """Returns the kind in the limit's `costs` for requests of a method; None if there is none."""
+    """Returns the kind in `tables`, the quotas' `costs`, for requests with a method; None if no kind fits."""
     for wanted in (method, "GET") if method == "HEAD" else (method,):
         for table in tables:
             for kind in (wanted, wanted.lower(), wanted.capitalize()):

@@ -23,7 +23,7 @@ OTHER: Final = "other"
 
 
 class Failures:
-    """Counts failures by the class of their error. `goes` ends the log message: the request "goes on", for example."""
+    """Counts failures by the class of their error. `goes` ends the log messages: "and the request goes on"."""
 
     def __init__(self, clock: Clock, goes: str = "goes on") -> None:
         self._now_ns = clock.monotonic_ns
@@ -36,7 +36,8 @@ class Failures:
     def add(self, error: Exception, name: str, goes: str | None = None) -> None:
         """Counts a failure, and logs each kind of failure once, then one failure a minute.
 
-        `name` is the function that failed. `goes` ends the log message if the request is not treated as usual.
+        `name` is the function that failed. `goes` replaces the end of the log message for a request that is treated
+        otherwise.
         """
         now_ns = self._now_ns()
         kind = type(error).__name__

@@ -45,7 +45,8 @@ SERVICE: Final = "RateLimit"
 SLOTS_UNIT: Final = '"concurrent-requests"'
 """The unit of a quota on work in progress, as registered by `ietf-11`."""
 LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
-"""Fields with lists, to which the limits add items. Of any other field, the application's own value is kept."""
+"""The names of fields with lists, to which the limits add items. Of any other field, the application's value is
+kept."""
 OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 """Fields of a refusal that describe its body; they are left out if the application has made the body."""
 
@@ -79,8 +80,8 @@ def fields_of(
 ) -> Fields:
     """Returns the response fields for decisions, in all given dialects; empty without a decision.
 
-    The binding quota comes first: among those that refused, the one with the longest wait; otherwise the one with the
-    least left. `wall_s` is the time in seconds since 1970. `refused` means that another limit has refused already.
+    The binding quota comes first: among the quotas that refused, the one with the longest wait; otherwise the one with
+    the least left. `wall_s` is the time in seconds since 1970. `refused` means that another limit has refused already.
     """
     if not decided_on:
         return []
@@ -219,7 +220,10 @@ def _draft_06(decided_on: Sequence[QuotaDecision]) -> Fields:
 
 
 def _numbers(prefix: str, decision: Decision, *, since_s: int) -> Fields:
-    """Returns fields with one number each: limit, remaining, and the reset in seconds after `since_s`."""
+    """Returns fields with one number each: limit, remaining quota, and the time of the reset, if that is known.
+
+    The reset is in seconds from now, plus `since_s`: 0, or the present time for dialects that state a time.
+    """
     fields = [(f"{prefix}-Limit", str(_integer(decision.limit)))]
     fields.append((f"{prefix}-Remaining", str(_integer(decision.remaining))))
     after_s = _after_s(decision)
@@ -230,7 +234,7 @@ def _numbers(prefix: str, decision: Decision, *, since_s: int) -> Fields:
 
 @lru_cache(maxsize=1024)
 def policy_11(name: str, limit: Limit) -> str:
-    """Returns the RateLimit-Policy item of a quota for `ietf-11`; that of slots has no window."""
+    """Returns the RateLimit-Policy item of a quota in `ietf-11`; for a quota of slots, without a window."""
     return f"{sf_string(name)};q={_policy_numbers(limit)}"
 
 
@@ -257,7 +261,7 @@ def binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
 
 
 def _after_s(decision: Decision) -> int | None:
-    """Returns the seconds until the quota has room again after a refusal, or else is full again; None if too many."""
+    """Returns the seconds until the quota has room again, after a refusal; else until it is full. None for too many."""
     after = decision.reset_after if decision.allowed else decision.retry_after
     if not after < FAR_S:
         return None
@@ -273,7 +277,7 @@ def _integer(number: int) -> int:
 
 
 def shown_name(name: str, limit_name: str, quotas: Mapping[str, Limit], given: str | None) -> str:
-    """Returns the name for clients of the quota `name`, which belongs to the limit `limit_name`.
+    """Returns the name in responses of the quota `name` of the limit `limit_name`.
 
     `given` is the name that the application has given to the limit, if any; it replaces the limit's name. A name
     outside of `quotas` is that of the limit's ban.

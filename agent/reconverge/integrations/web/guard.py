@@ -70,14 +70,14 @@ CLOSED: Final = "closed"
 ON_BREACH: Final = "on_breach"
 REFUSED: Final = "is refused with the usual response"
 TOGETHER_MAX: Final = 1024
-"""The most sets of rules and of limits for which the guard caches how they are decided."""
+"""The most sets of rules, and of limits, for which a guard caches how to decide by them."""
 DEFAULT_NAME: Final = "requests"
 """The name of a limit without a name of its own that belongs to no view or route."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardStats:
-    """Counts of one guard in this process. `agent.stats()` also counts decisions, by limit."""
+    """The counts of one guard's decisions in this process; `agent.stats()` has those of each limit."""
 
     refused: int
     """The number of refused requests."""
@@ -90,7 +90,8 @@ class GuardStats:
 
 
 Finders: TypeAlias = Callable[[Declared, Addresses], tuple[Find, Find | None] | None]
-"""Returns functions that find a rule's key, and its part for route or scope, in a raw request; None if none can."""
+"""A function that returns two functions, which find a rule's key, and the key's part for route or scope, in a
+framework's own request. Returns None if the rule needs a `Request`."""
 
 
 class Guard:
@@ -170,9 +171,10 @@ class Guard:
         self._compiled: dict[Declared, CompiledRule] = {}
         """The rules that are simple enough for the fast path, compiled."""
         self._pipelines: dict[Declared | tuple[Declared, ...], Pipeline | None] = {}
-        """The cached pipelines, by the rules that apply to a request; None if `_steps` decides by these rules."""
+        """The cached pipeline (fast path) for each set of rules that apply to a request; None if the rules have no fast
+        path."""
         self._together: dict[tuple[Limiter, ...], bool] = {}
-        """Whether limits can decide together, cached for sets of limits."""
+        """Whether a set of limits can be charged in one step, cached."""
         self._names: dict[str, object] = {}
         """The names in use, each with an object that identifies the owner of the name."""
         self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
@@ -244,7 +246,7 @@ class Guard:
         return Pipeline(self, compiled, known) if len(known) == len(rules) else None
 
     def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | list[FoundKey]:
-        """Returns the outcome if the fast path can decide; else the keys that it has found, for `check_further`."""
+        """Returns the outcome, if the fast path can decide; else the keys found so far, for `check_further`."""
         if self.filters or not self.enabled:
             return []
         only = rules[0] if len(rules) == 1 and rules[0].is_about_all else None
@@ -275,7 +277,7 @@ class Guard:
         return found if isinstance(found, Outcome) else self.check_further_blocking(request, rules, found)
 
     def check_further_blocking(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
-        """Decides as `check` does where the fast path cannot; `found` has the keys that it has found."""
+        """Decides as `check` does, if the fast path could not decide; `found` has the keys that it has found."""
         steps = self._steps(request, rules, found, blocking=True)
         try:
             wanted = steps.send(None)
@@ -294,7 +296,7 @@ class Guard:
         return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
 
     async def check_further(self, request: Request, rules: Sequence[Declared], found: Sequence[FoundKey]) -> Outcome:
-        """Decides as `check_async` does where the fast path cannot; `found` has the keys that it has found."""
+        """Decides as `check_async` does, if the fast path could not decide; `found` has the keys that it has found."""
         steps = self._steps(request, rules, found, blocking=False)
         try:
             wanted = steps.send(None)
@@ -351,7 +353,7 @@ class Guard:
         return False
 
     def _decide(self, claims: Sequence[Claim], *, blocking: bool) -> Steps[Outcome]:
-        """Decides by the limits of all claims, together if possible. After a refusal, no limit stays charged."""
+        """Decides by the limits of all claims, in one step if possible. After a refusal, no limit stays charged."""
         rulings: list[Ruling] = []
         refused_by: Declared | None = None
         broken = False
@@ -409,9 +411,10 @@ class Guard:
     def _jointly(
         self, claims: Sequence[Claim], patience: _RequestPatience
     ) -> Steps[tuple[list[Ruling], Declared | None, bool]]:
-        """Decides by several limits, which are all charged or none.
+        """Decides by the limits of several claims, which are all charged in one step, or none of them.
 
-        Returns their rulings, the rule that refuses, and whether a failure must refuse the request.
+        Returns the limits' rulings; the rule that refuses, or None; and whether the request must be refused because of
+        a failure.
         """
         decisions = self._at_once(claims, patience)
         if isinstance(decisions, int):
@@ -461,9 +464,9 @@ class Guard:
         return rulings, refused_by, False
 
     def _sorted(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], Sequence[Claim]]:
-        """Returns the claims that are decided together, and the other ones; claims in shadow are in neither list.
+        """Returns two lists: the claims that can be charged in one step, and the others. Claims in shadow are left out.
 
-        Claims are decided together if there are at least two, of limits of one agent, and no limit occurs twice.
+        At least two claims can be charged in one step if their limits are of one agent, and no limit occurs twice.
         """
         asked = [claim for claim in claims if not claim.shadow]
         if len(asked) < 2:
@@ -481,9 +484,9 @@ class Guard:
 
     @staticmethod
     def _at_once(claims: Sequence[Claim], patience: _RequestPatience) -> list[Decision] | int | None:
-        """Returns the decisions of the limits if all of them certainly admit; then they have charged the request.
+        """Charges all limits in one step and returns their decisions, if memory is certain that all of them admit.
 
-        Returns the position of a limit that certainly refuses; or None in doubt.
+        Otherwise charges nothing, and returns the position of a claim whose limit certainly refuses; None in doubt.
         """
         certain = False
         for claim in claims:
@@ -502,7 +505,7 @@ class Guard:
         return rulings
 
     def _ruling(self, claim: Claim, patience: _RequestPatience | None) -> Steps[Ruling]:
-        """Returns the ruling of one limit. With `patience` None the limit is only tested, not charged."""
+        """Returns the ruling of one claim's limit. If `patience` is None, the limit is only tested, not charged."""
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         reservation: Reservation | HeldSlot | None = None
         try:
@@ -533,7 +536,7 @@ class Guard:
 
     @staticmethod
     def decision_for_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns a refusal with the wait and the remaining quota for a client that may reach any node next."""
+        """Returns the refusal `decision` with wait and remaining quota for a client that may reach any node next."""
         decision = for_any_node(limiter, decision, key, cost, kind)
         if not decision.certain:
             decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))
@@ -541,9 +544,9 @@ class Guard:
 
     @staticmethod
     def _charged(claim: Claim, patience: _RequestPatience) -> Steps[tuple[Decision, Reservation | HeldSlot | None]]:
-        """Charges one limit, after asking the hub if memory is not certain.
+        """Charges one claim's limit; asks the hub first, if memory is not certain.
 
-        Returns the decision, and the reservation or slot that must be settled later.
+        Returns the decision, and the reservation or slot that must be settled later; None if nothing must be.
         """
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         settles = claim.declared.settles or limiter.control.borrows
@@ -584,7 +587,7 @@ class Guard:
         return ruling
 
     def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Returns the rulings of rules in shadow, which count a request that goes on, and never refuse it."""
+        """Returns the rulings of the claims in shadow, whose limits count an admitted request, and never refuse it."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.shadow:
@@ -604,7 +607,7 @@ class Guard:
         return self._refusal((ruling,), ruling.declared, fields)
 
     def _refuse(self, outcome: Outcome, declared: Declared | None) -> Steps[Outcome]:
-        """Refuses the request by the rule `declared`, or, if that is None, because of a failure; calls `on_breach`."""
+        """Refuses a request by the rule `declared`, or, if that is None, because of a failure. Calls `on_breach`."""
         self._refused.add()
         outcome.refusal = self._refusal(outcome.rulings, declared)
         on_breach = None if declared is None else declared.rule.on_breach or self._on_breach
@@ -629,7 +632,7 @@ class Guard:
             return refusal_of(quota_decisions, declared, fields, silent=True)
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
-        """Returns the response fields of rulings; `refused` means that other limits have refused the request."""
+        """Returns the response fields for rulings; `refused` means that another limit has refused the request."""
         # Limits that refuse nothing have no fields: a client that heeded them would wait in vain.
         rulings = [ruling for ruling in rulings if ruling.decision.switch == ON]
         if not self.headers_enabled or not rulings:
@@ -642,7 +645,7 @@ class Guard:
             return []
 
     def failed(self, error: Exception, name: str) -> None:
-        """Counts an error, and logs it if its kind is new or no error was logged within the last minute."""
+        """Counts an error of the function `name`, and logs it if its kind is new, or after a minute without a log."""
         self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
@@ -662,7 +665,7 @@ class Guard:
         self._let_pass(error, declared.blamed(becomes), becomes)
 
     def stats(self) -> GuardStats:
-        """Returns the counts so far."""
+        """Returns the numbers of refused, shadowed and exempted requests, and of failures, as they are now."""
         return GuardStats(self._refused.value, self._shadowed.value, self._exempted.value, self._failures.counts())
 
 
@@ -672,7 +675,7 @@ def _in_order(rulings: list[Ruling], claims: Sequence[Claim]) -> list[Ruling]:
 
 
 class _RequestPatience:
-    """The time for which one request may still wait for the hub, shared by all its limits."""
+    """Measures how long one request may still wait for the hub; all limits of the request share that time."""
 
     def __init__(self, *, blocking: bool, waits: bool = True) -> None:
         self.blocking = blocking

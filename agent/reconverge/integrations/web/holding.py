@@ -1,4 +1,4 @@
-"""Slots that requests hold until their responses have ended."""
+"""Takes slots for requests, which hold them until their responses have ended."""
 
 # Theory of operation.
 #
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Queueing(Protocol):
-    """A rule's settings for slots."""
+    """The settings of a rule for limits of work in progress, whose units are slots."""
 
     @property
     def wait(self) -> Seconds | None:
@@ -55,7 +55,7 @@ class Queueing(Protocol):
 
 
 class HeldSlot:
-    """A slot that a request holds, or the refusal of a slot, with the interface of a `Reservation`."""
+    """A slot that a request holds, or the refusal of one; it has the methods of a `Reservation`."""
 
     __slots__ = ("_slot", "_tell", "decision")
 
@@ -69,7 +69,7 @@ class HeldSlot:
     def settle(self, actual: int) -> None:
         """Returns the slot to its limit.
 
-        `actual` is 0 if the request does not go on; then a meter counts nothing for it.
+        `actual` is 0 if the request does not go on; then a usage meter counts nothing for the request.
         """
         cost, tell = self._slot.cost, self._tell
         self._slot.release()
@@ -101,8 +101,8 @@ def slot_for(
 ) -> Generator[Any, Any, HeldSlot]:
     """Takes a slot for a request, and first waits for one if the rule allows that.
 
-    It only waits if `waits` is True, and never on a thread that runs an event loop. Unless `blocking` is True, this
-    generator yields the awaitable of the slot.
+    The request only waits if `waits` is True, and never on a thread that runs an event loop. With `blocking` it waits
+    on this thread; otherwise this generator yields an awaitable of the slot to its caller.
 
     Raises:
         CostExceedsQuota: the cost is more slots than the limit has.
@@ -138,7 +138,7 @@ def check_queue(rule: Queueing) -> None:
 
 
 def check_held(limiter: Limiter, rule: Queueing) -> None:
-    """Raises InvalidSetting for a setting that has no effect on this kind of limit: on slots, or on a rate."""
+    """Raises InvalidSetting for a setting of `rule` that has no effect on a limit of this kind (slots, or a rate)."""
     if not isinstance(limiter, SlotLimiter):
         if rule.wait is not None:
             problem = f"is for limits with slots, but {limiter.name!r} limits a rate; leave it out"

@@ -11,7 +11,7 @@ from reconverge.integrations.web.rules import checked_flag
 
 
 class LimitsOfApp:
-    """The base class of the frameworks' `Limits`."""
+    """The base class of `Limits` for FastAPI, Flask and aiohttp."""
 
     guard: Guard
 

@@ -43,18 +43,19 @@ NO_CUSTOMERS: Final = frozenset({NO_IDENTITY, OTHERS})
 
 
 class Counted(NamedTuple):
-    """One limit's charge, as a meter has counted it."""
+    """The charge of one request by one limit, as a usage meter has counted it."""
 
     identity: str
     limit: str
     cost: int
-    """The cost to subtract if the request is taken back; 0 if its reservation reports that itself."""
+    """The cost to subtract in the meter if the request is taken back; 0 if the request's reservation does that
+    itself."""
     refused: bool
-    """Whether the request, if it is taken back, counts as refused by this limit; False for a limit in shadow."""
+    """Whether to count the request as refused by this limit if it is taken back; False for a limit in shadow."""
 
 
 class Metered:
-    """One admitted or refused request, as a meter has counted it."""
+    """One admitted or refused request, as a usage meter has counted it."""
 
     __slots__ = ("_counted", "_metering", "_route")
 
@@ -74,7 +75,7 @@ class Metered:
 
 
 class Metering:
-    """Counts a guard's charges in a meter. `failed` is called with each error and the name METER."""
+    """Counts the charges of a guard's requests in a usage meter. `failed` is called with each error, and METER."""
 
     def __init__(self, meter: Meter, failed: Callable[[Exception, str], None]) -> None:
         self.meter = meter
@@ -89,7 +90,10 @@ class Metering:
         return outcome
 
     def amend(self, each: Counted, route: str, cost: int, *, requests: int = 0, refused: int = 0) -> None:
-        """Counts a later correction of the charge `each` in the meter: adds `cost` to it. Never raises an error."""
+        """Counts a later correction of the charge `each` in the meter. Never raises an error.
+
+        `cost`, `requests` and `refused` are added to the meter's sums; they may be negative.
+        """
         try:
             self.meter.amend(each.identity, each.limit, route, cost=cost, requests=requests, refused=refused)
         except Exception as error:  # noqa: BLE001  # see the head of the file
@@ -112,7 +116,7 @@ class Metering:
         outcome.metered = Metered(self, route, counted)
 
     def _add(self, claim: Claim, ruling: Ruling, route: str, *, refused: bool) -> Counted | None:
-        """Counts one limit's charge, and has later corrections counted, too. Returns None if that fails."""
+        """Counts one limit's charge in the meter, and has it count later corrections. Returns None after a failure."""
         identity, limit = fit_to_count(claim.identity or claim.key), claim.label or claim.limiter.name
         try:
             cost = cost_in_first_quota(claim.limiter, claim.cost, claim.kind)
@@ -136,7 +140,7 @@ class Metering:
 
 
 def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tuple[Claim, Ruling]]:
-    """Returns each ruling with its claim; a claim whose limit has failed has no ruling."""
+    """Returns each ruling with the claim that it answers; a claim whose limit has failed is left out."""
     if len(claims) == len(rulings) == 1:
         return ((claims[0], rulings[0]),)
     of = {(id(claim.declared), id(claim.limiter), claim.key): claim for claim in claims}
@@ -144,14 +148,14 @@ def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tupl
 
 
 def count_call(meter: Meter, limiter: Limiter, key: str, cost: int, kind: str | None, decision: Decision) -> None:
-    """Counts the call of a function by a limit's decision, unless the limit is off and has charged nothing."""
+    """Counts a call of a decorated function in a usage meter; nothing, if the limit admitted it without a charge."""
     if has_charged(decision) or not decision.allowed:
         cost = cost_in_first_quota(limiter, cost, kind)
         meter.add(fit_to_count(key), limiter.name, cost, refused=not decision.allowed)
 
 
 def fit_to_count(identity: str) -> str:
-    """Returns an identity in a form that a meter can count.
+    """Returns `identity` in a form that a usage meter can count.
 
     An identity with a NUL character, which no customer can have, becomes the common identity OTHERS.
     """
@@ -159,7 +163,7 @@ def fit_to_count(identity: str) -> str:
 
 
 def checked_meter(meter: object) -> Meter | None:
-    """Returns the meter of a guard. Raises InvalidSetting for any other object, such as a reporter of usage."""
+    """Returns `meter`, a `Meter` or None. Raises InvalidSetting for any other object, such as a reporter of usage."""
     if meter is None or isinstance(meter, Meter):
         return meter
     raise InvalidSetting(
@@ -168,7 +172,7 @@ def checked_meter(meter: object) -> Meter | None:
 
 
 def check_contracts(limits: object, meter: Meter | None) -> None:
-    """Raises InvalidSetting for contracts whose meter the guard does not have.
+    """Raises InvalidSetting if `limits` are contracts with another meter than `meter`, the guard's.
 
     The charges of requests would be missing in that meter, which would only show in an invoice.
     """

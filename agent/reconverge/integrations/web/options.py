@@ -48,7 +48,7 @@ class GuardSettings(CommonSettings, total=False):
 
 
 NAMED: Final = "stands without a name; after the limit all settings have one, as in key_func=by_user"
-"""The error for a second positional argument of a limit: its settings must be keyword arguments."""
+"""The end of the error for a second positional argument of a limit, whose settings must be keyword arguments."""
 OF_LIMITS: Final = {
     NAMELESS: NAMED,
     **dict.fromkeys(("limits", "limit_value"), "is missing; write it first, as in '5/minute' or '10/second; 100/hour'"),
@@ -95,7 +95,7 @@ OF_OTHERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("storage", "redis", "store", "url"), "is called agent here: agent='redis://localhost:6379/0'"),
     "config_filename": "is not used here: reconverge.integrations.config reads files of settings",
 }
-"""Settings of other libraries and of other parts of this one, each with advice on what to write here."""
+"""Names of settings in other libraries, or in other parts of this one, each with advice that ends an error about it."""
 
 
 def check_words(said: Mapping[str, Any], known: frozenset[str]) -> None:
@@ -151,7 +151,7 @@ def rule_of(limits: Limits, settings: Mapping[str, Any]) -> Rule:
 
 
 def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.wsgi") -> None:
-    """Raises InvalidSetting for a WSGI application or none at all, which would fail at the first request.
+    """Raises InvalidSetting unless `app` may be an ASGI application; another one would fail at the first request.
 
     `instead` is the class to use for a WSGI application.
     """
@@ -161,7 +161,7 @@ def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integ
 
 
 def check_wsgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.asgi") -> None:
-    """Raises InvalidSetting for an ASGI application or none at all, which would fail at the first request.
+    """Raises InvalidSetting unless `app` may be a WSGI application; another one would fail at the first request.
 
     `instead` is the class to use for an ASGI application.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
 
 OUTCOME: Final = "reconverge.outcome"
-"""The key under which frameworks store the outcome in an ASGI scope or a WSGI environment."""
+"""The key in an ASGI scope or a WSGI environment for the outcome of the request, which applications may read."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,10 @@ class Ruling:
     reservation: Reservation | HeldSlot | None = None
     """The reservation or slot that must be settled later; None if there is none."""
     kind: str | None = None
-    """The kind of request by whose price each quota was charged; None if all quotas were charged `cost`."""
+    """The kind of the request, if each quota was charged its own price for it; None if all quotas were charged
+    `cost`."""
     charged: bool = True
-    """Whether an admitted cost has been charged; False if the limit was only tested."""
+    """Whether an admitted request was charged; False if the limit was only tested."""
 
     @property
     def name(self) -> str:
@@ -54,11 +55,11 @@ class Ruling:
 
     @property
     def quota_decision(self) -> QuotaDecision:
-        """Returns the decision and the limit's quotas, by their names for clients."""
+        """Returns the decision with the limit's quotas, under the names that responses show."""
         return self._shown([self.decision])[0]
 
     def quota_decisions(self) -> Sequence[QuotaDecision]:
-        """Returns `quota_decision`, and the numbers of the limit's other quotas, for the response fields."""
+        """Returns `quota_decision`, followed by the decisions of the limit's other quotas, for the response fields."""
         return self._shown([self.decision, *left_of_others(self.limiter, self.decision, self.key)])
 
     def _shown(self, decisions: Sequence[Decision]) -> Sequence[QuotaDecision]:
@@ -78,7 +79,7 @@ class Ruling:
         return self.charged and has_charged(self.decision)
 
     def give_back(self) -> None:
-        """Gives back the charge, because the request does not go on."""
+        """Gives the charge back to the limit, because the request does not go on."""
         if self.has_charged:
             if self.reservation is not None:
                 self.reservation.settle(0)
@@ -104,7 +105,7 @@ class Refusal:
 
 
 class Judge(Protocol):
-    """The part of a guard that an outcome uses."""
+    """The methods of a guard that its outcomes call."""
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
         """Returns the response fields of rulings; `refused` means that other limits have refused the request."""
@@ -116,14 +117,14 @@ class Judge(Protocol):
 
 
 class MeteredRequest(Protocol):
-    """A meter's record of one request; see `metering.py`."""
+    """The interface of a usage meter's record of one request, by which an outcome corrects the meter."""
 
     def is_about_the_same_request(self) -> None:
-        """Corrects the meter: this request was counted before, so it is not a further request."""
+        """Corrects the meter's number of requests: another guard or limit has counted this request before."""
         ...
 
     def take_back(self) -> None:
-        """Corrects the meter: the request is refused after all, so it costs nothing."""
+        """Corrects the meter: the request is refused after all, so its charges are subtracted."""
         ...
 
 
@@ -172,11 +173,11 @@ class Outcome(Unique):
         return self.fields_beside(refused=False)
 
     def fields_beside(self, *, refused: bool) -> Fields:
-        """Returns the limits' response fields; `refused` means that another limit, or the application, has refused."""
+        """Returns the limits' response fields; `refused` means that another limit or the application has refused."""
         return self.guard.fields(self.rulings, refused=refused)
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies and decisions from which the `ietf-11` fields are made; empty without such fields.
+        """Returns each limit's prepared texts and decision, to make `ietf-11` fields from; empty if fields are off.
 
         Returns None if the guard must write the fields.
         """
@@ -184,9 +185,10 @@ class Outcome(Unique):
 
     @property
     def decision(self) -> Decision | None:
-        """The decision of the limit that binds, with `remaining` and `retry_after`; None without limits.
+        """Returns the decision of the binding limit, with `remaining` and `retry_after`; None without limits.
 
-        Of a refusal, that is the refusing limit with the longest wait, else the limit with the smallest part left.
+        After a refusal, the binding limit is the refusing one with the longest wait; otherwise the one with the
+        smallest part left.
         """
         decided = [ruling.decision for ruling in self.rulings]
         return min(decided, key=lambda decision: binding_first((None, decision)), default=None)
@@ -223,7 +225,7 @@ class Outcome(Unique):
     def key_of(self, name: str | None = None) -> str | None:
         """Returns the key under which the limit `name`, or without a name the first limit, has counted the request.
 
-        Returns None if there is no such limit.
+        Returns None if no such limit has decided about the request.
         """
         return next((ruling.key for ruling in self._meant(name)), None)
 

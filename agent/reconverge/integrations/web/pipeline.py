@@ -68,9 +68,11 @@ from reconverge.limiter.long_keys import OURS
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 Find: TypeAlias = Callable[[Any], Any]
-"""Finds the key of a request, or a part of it, in the raw request: a scope, an environment or a `Request`."""
+"""A function that finds the key of a request, or a part of the key, in the raw request: an ASGI scope, a WSGI
+environment, a framework's request or a `Request`."""
 Decide: TypeAlias = Callable[[Any], "Outcome | list[FoundKey]"]
-"""Decides about a raw request. Returns the outcome, or, if the guard must decide, the keys found so far."""
+"""A function that decides about a raw request. Returns the outcome, or, if the guard must decide, the keys found so
+far."""
 
 SERVICE_ENCODED: Final = SERVICE.lower().encode()
 PLAIN: Final = frozenset({int, UUID})
@@ -78,7 +80,8 @@ PLAIN: Final = frozenset({int, UUID})
 UNUSUAL: Final = f"{OURS}\x00"
 """The first characters of keys that clients must not use as they are, so that the guard replaces them."""
 FIRST: Final = "\x01"
-"""The smallest text that begins with none of these; nearly all keys sort between it and `OURS`, and need no change."""
+"""The smallest text that begins with no character of `UNUSUAL`. Nearly all keys sort between it and `OURS`, and need no
+change."""
 REFUSALS_MAX: Final = 1024
 """The most refusals of one rule that are cached; they differ in the whole seconds until a retry."""
 ROUTES_MAX: Final = 1024
@@ -92,7 +95,7 @@ _AS_YET: Final[dict[str, Any]] = {
     "_rulings": (),
     "_unsettled": (),
 }
-"""The initial values of an outcome's attributes, which are created at first use."""
+"""The initial values of the attributes of an outcome that are created when they are first read."""
 
 
 class OfPipeline(Outcome):
@@ -114,7 +117,7 @@ class OfPipeline(Outcome):
         __init__ = object.__init__
 
     def __getattr__(self, name: str) -> Any:
-        """Makes an attribute when it is first read. Raises AttributeError for one that no outcome has."""
+        """Returns a rarely needed attribute, made when it is first read. Raises AttributeError for an unknown one."""
         if name == "guard":
             value: Any = self.pipeline.guard
         elif name == "refusal":
@@ -184,7 +187,7 @@ class RefusedByOne(OfPipeline):
 
 
 class Answering(Judge, Protocol):
-    """The part of a guard that its pipeline uses."""
+    """The methods of a guard that its pipelines call."""
 
     dialects: tuple[str, ...]
     headers_enabled: bool
@@ -194,7 +197,7 @@ class Answering(Judge, Protocol):
         ...
 
     def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
-        """Returns the library's own response to a request that one limit refuses.
+        """Returns the standard response to a request that one limit refuses.
 
         `fields` are the response fields, if the caller has them already.
         """
@@ -203,7 +206,7 @@ class Answering(Judge, Protocol):
     def decision_for_clients(
         self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None
     ) -> Decision:
-        """Returns a refusal with the wait and the remaining quota for a client that may reach any node next."""
+        """Returns the refusal `decision` with wait and remaining quota for a client that may reach any node next."""
         ...
 
 
@@ -254,9 +257,9 @@ class CompiledRule:
         limits = {table.name: table.limit for table in self.tables}
         names = self.declared.shown_names(self.limiter, limits)
         self.bindings = {name: binding_of(names[name], (names[name], limit)) for name, limit in limits.items()}
-        """The texts for responses, by the quota's name at the hub."""
+        """The prepared texts for response fields, by the name of the quota at the hub."""
         self.shown = names[self.table.name]
-        """The first quota's name for clients."""
+        """The name of the first quota in responses."""
         self.plain = all(limit.costs is None for limit in limits.values())
         """Whether all requests have the same cost."""
         # These come last: if another thread finds them up to date, it uses the values above.
@@ -275,7 +278,7 @@ class CompiledRule:
             self._take()
 
     def has_key(self) -> None:
-        """Brings the rule up to date, and records that the key function has found a key."""
+        """Records that the key function has found a key; computes the rule's values again if a quota has changed."""
         if self.missed:
             self.missed = False
             self.declared.has_found_keys()
@@ -331,13 +334,13 @@ class CompiledRule:
         return key_in
 
     def found(self, key: str) -> FoundKey:
-        """Returns the result of the key function, from the charged key that was made of it."""
+        """Returns the result of the key function, recovered from the charged `key`, for a guard that must decide."""
         if self.declared.part_of_key is not None:
             key = unescaped(key.partition("|")[2])
         return FoundKey(self.declared, key)
 
     def ruling(self, key: str, decision: Decision) -> Ruling:
-        """Returns a ruling with the limit's decision."""
+        """Returns `decision` as the ruling of the rule's limit about `key`."""
         return Ruling(self.declared, self.limiter, key, self.cost, decision)
 
 
@@ -442,7 +445,7 @@ class Pipeline:
         return outcome
 
     def rulings(self, keys: Sequence[str], decisions: Sequence[Decision]) -> tuple[Ruling, ...]:
-        """Returns rulings with the limits' decisions."""
+        """Returns the rulings of all rules' limits, for their keys and decisions."""
         each = zip(self._rules, keys, decisions, strict=True)
         return tuple([rule.ruling(key, decision) for rule, key, decision in each])
 
@@ -510,7 +513,10 @@ class Pipeline:
     def _written(
         self, decisions: Sequence[Decision], keys: Sequence[str], *, refused: bool
     ) -> tuple[PolicyField, str] | None:
-        """Returns the `ietf-11` fields for decisions; None for other dialects, and for a refusal by a ban."""
+        """Returns the RateLimit-Policy field and the value of RateLimit in `ietf-11`; None if the guard must write.
+
+        The guard writes other dialects, and refusals by a ban.
+        """
         if not self.is_prepared:
             return None
         first, decision = self._first, decisions[0]
@@ -523,7 +529,7 @@ class Pipeline:
         return None if binding is None else (binding, service_11(binding.name, decision, refused=refused))
 
     def prepared(self, decisions: Sequence[Decision], keys: Sequence[str]) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns the policies and decisions from which the `ietf-11` fields are made; empty without such fields.
+        """Returns each limit's prepared texts and decision, to make `ietf-11` fields from; empty if fields are off.
 
         Returns None for other dialects, and for a refusal by a ban.
         """
@@ -546,7 +552,7 @@ class Pipeline:
         return bound
 
     def _grounds(self, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
-        """Returns, for a refusal, the quotas that have refused, those that are used up, and the wait in seconds."""
+        """Returns the names of the quotas that refuse, the names of the used-up ones, and the wait in seconds."""
         first = self._first
         names = (first.shown if decision.binding == first.table.name else decision.binding,)
         return names, names if decision.certain else (), retry_after_of(decision)

@@ -1,4 +1,4 @@
-"""Makes the response to a refused request, with problem details."""
+"""Makes the response to a refused request, with problem details (RFC 9457) as its body."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def problem_of(
 ) -> dict[str, Any]:
     """Returns the members of a refusal's problem details.
 
-    `violated` are the names of the quotas that refused; empty if the reason is not a quota. `used_up` are those among
-    them that are used up, by default all; the others refused in doubt. `retry_after` is in seconds.
+    `violated` are the names of the quotas that refused; empty if the reason is not a quota. `used_up` are the quotas
+    among them that are used up, by default all; the others refused because memory was not certain. `retry_after` is in
+    seconds.
     """
     kind = UNSPECIFIC
     if violated:
@@ -68,7 +69,7 @@ def _grounds(violated: Sequence[str], used_up: Sequence[str]) -> str:
 
 
 def encoded(problem: dict[str, Any]) -> bytes:
-    """Returns the body in ASCII, which is valid in any encoding of the client."""
+    """Returns problem details as a JSON body in ASCII, which is valid in any encoding of the client."""
     return _json.encode(problem).encode("ascii")
 
 
@@ -101,7 +102,7 @@ def refusal_of(
     """Returns the refusal by the rule `declared`, or, if that is None, the refusal because of a failure.
 
     `decisions` are the decisions of all limits, empty if the reason is not a quota. `fields` are added to the refusal.
-    `silent` leaves out the rule's own message.
+    `silent` leaves out the rule's `error_message`.
     """
     refused = [decision for decision, _ in decisions if not decision.allowed]
     retry_after = retry_after_of(*refused) if refused else None
@@ -132,7 +133,7 @@ def refusal_of(
 def usual_refusal(
     status: int, violated: tuple[str, ...], used_up: tuple[str, ...], retry_after: int | None, fields: Fields
 ) -> Refusal:
-    """Returns a standard refusal by the quotas `violated`; those not in `used_up` refused in doubt."""
+    """Returns a standard refusal by the quotas `violated`; quotas not in `used_up` refused without certainty."""
     usual, body, length = _usual(status, violated, used_up, retry_after)
     problem = {**usual, VIOLATED: list(violated)}  # a copy, because an application may change it
     return Refusal(status, problem, body, _head(length, retry_after) + fields)

@@ -33,7 +33,7 @@ METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
 OTHER_METHODS: Final = frozenset(["LINK", "UNLINK", "LOCK", "UNLOCK", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE"])
 """Methods in use that resemble a usual one, and are no typing errors."""
 LIKENESS_MIN: Final = 0.65
-"""A method that resembles a usual one this much is a typing error: GTE, PSOT, DELET."""
+"""A method at least this similar to a usual one is a typing error: GTE, PSOT, DELET."""
 STATUSES: Final = (429, 503)
 SPENT: Final = "spent"
 """The value of `settle` with which the application reports the cost of a request itself, by `Outcome.spend`."""
@@ -43,7 +43,7 @@ OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters) - {"name"}
 
 
 def of_limit(name: str, shown: str = "...") -> str:
-    """Returns the end of an error about a setting of a limit that is given beside it: where to write the setting."""
+    """Returns the end of an error about the setting `name`, which belongs to a limit: how to write it there."""
     if name in ("quota", "window"):
         return "belongs to the limit, as in '5/minute'"
     if name == "burst":
@@ -148,7 +148,7 @@ class Rule:
             asks(self.scope, "scope")
 
     def _check_facts(self) -> None:
-        """Raises InvalidSetting for settings that need contracts, or that cannot be combined with them."""
+        """Raises InvalidSetting for settings that need `Contracts` as the limits, or have no effect with them."""
         if not isinstance(self.limits, Contracts):
             if self.facts is not None:
                 raise InvalidSetting("facts", self.facts, "need limits=Contracts(...), and have no effect without it")
@@ -167,7 +167,7 @@ class Rule:
 
     @property
     def name_room(self) -> int:
-        """Returns the number of characters to reserve after the limit's name, for the suffix of a ban."""
+        """Returns how many characters to keep free after the limit's name: those of a ban's suffix, 0 without a ban."""
         return 0 if self.block_for is None else NAME_ROOM
 
     def _check_ban(self) -> None:
@@ -280,7 +280,10 @@ def check_shared(scope: object) -> None:
 
 
 def check_takes(what: str, function: object, given: str) -> None:
-    """Raises InvalidSetting for a function that cannot be called with one argument; `given` describes the argument."""
+    """Raises InvalidSetting for a function that cannot be called with one argument, which `given` describes.
+
+    `what` is the setting whose value the function is.
+    """
     if callable(function) and not takes(function, 1):
         raise InvalidSetting(what, function, f"must take one argument, {given}")
 
@@ -305,7 +308,7 @@ def checked_status(status: object) -> int:
 
 
 def checked_flag(name: str, value: object) -> bool:
-    """Returns a setting that is True or False. Raises InvalidSetting for others: a text "no" would count as true."""
+    """Returns `value`, of the setting `name`. Raises InvalidSetting unless it is a bool: "no" would count as true."""
     if not isinstance(value, bool):
         raise InvalidSetting(name, value, "is neither True nor False")
     return value
@@ -321,7 +324,7 @@ def name_of(owner: object) -> str:
 def fitting_name(text: str, *, room: int = 0) -> str:
     """Returns `text` as a valid name of a limit; a hash replaces characters that are cut off or not allowed.
 
-    A name that is too long is cut, so that the number of a quota still fits after it. `room` is the number of
+    A name that is too long is cut, so that the suffixes for single quotas still fit after it. `room` is the number of
     characters that stay free for other suffixes.
     """
     name = "".join(character if character in NAME_CHARACTERS else "_" for character in text)

@@ -44,7 +44,7 @@ class Route(NamedTuple):
 
 
 def methods_in(said: object) -> frozenset[str] | None:
-    """Returns the methods in a framework's list for a route; None if there is no list, or if it has a wildcard."""
+    """Returns `said`, a framework's list of a route's methods, as a set; None for no list, or one with a wildcard."""
     if not isinstance(said, Collection) or isinstance(said, str):
         return None
     named = {each.upper() for each in said if isinstance(each, str)}
@@ -74,7 +74,7 @@ class UnmatchedRules:
         self._logged = LoggedOnce()
         """The rules and paths for which a warning was logged."""
         self.wanted = bool(self._rules)
-        """Whether a check is still to be made."""
+        """Whether `look` must still be called."""
 
     def look(
         self,
@@ -84,7 +84,7 @@ class UnmatchedRules:
         mounted: bool = False,
         nested: bool = False,
     ) -> None:
-        """Compares the rules with all routes, and logs warnings. `routes` returns None if they cannot be listed.
+        """Compares the rules with all routes, and logs warnings. `routes` returns None if routes cannot be listed.
 
         `roots` are the prefixes at which the application is mounted. `mounted` means that it may have further prefixes,
         which only a request shows; `nested` means that the routes' patterns may have a prefix that the rules' paths
@@ -125,7 +125,11 @@ class UnmatchedRules:
                     self._tell_path(declared.name, place.path, [each.path for each in routes])
 
     def _check_methods(self, declared: Declared, path: str | None, met: Sequence[frozenset[str] | None]) -> None:
-        """Logs a warning for a rule if none of the routes that it matches accepts any of its methods."""
+        """Logs a warning for a rule if none of its methods is accepted by the routes that it matches.
+
+        `met` has the methods of each of these routes; None for a route that accepts all. `path` is the rule's path, if
+        any.
+        """
         wanted = declared.methods
         if wanted is None or NO_ROUTE in wanted or any(each is None or each & wanted for each in met):
             return

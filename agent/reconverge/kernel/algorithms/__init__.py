@@ -1,1 +1,1 @@
-"""The arithmetic of each algorithm: how the charges of a key count over time, and how much of an allowance they use."""
+"""The arithmetic of each algorithm: how the charges to a key count over time, and how much of an allowance they use."""

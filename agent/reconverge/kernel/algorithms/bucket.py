@@ -1,4 +1,4 @@
-"""The meters of buckets, to which each charge adds: `Bucket` drains steadily, `StepBucket` at the edges of windows."""
+"""The meters of buckets, which each charge fills: `Bucket` drains steadily, `StepBucket` at the edges of windows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconverge.kernel.history import Lows
 from reconverge.limit.limit import Limit
 
 IDLE_MAX_NS = NEVER_NS // 8
-"""Eighteen years, the longest time until a bucket counts as idle, so that moments stay within 64 bits."""
+"""The longest time until a bucket counts as idle, eighteen years in nanoseconds, so that moments fit into 64 bits."""
 
 
 class Bucket(CellMeter):
@@ -39,7 +39,7 @@ class Bucket(CellMeter):
     # goes on draining when the key is not kept at the hub any more.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Stores the window's number. A bucket has no windows; the number serves only to measure demand."""
+        """Stores `epoch`, the window's number. A bucket has no windows; the number serves only to measure demand."""
         cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
@@ -49,12 +49,12 @@ class Bucket(CellMeter):
         self._drain(cell, self._drained(cell, now_ns), now_ns)
 
     def _own_at_hub(self, cell: Cell, now_ns: int) -> int:
-        """Returns this node's part of the hub's bucket at `now_ns`, in cost times nanoseconds."""
+        """Returns how full of this node's charges the hub's bucket is at `now_ns`, in cost times nanoseconds."""
         used = cell.used * self._window_ns if cell.at_hub else 0
         return max(0, cell.credit + used - self._quota * max(0, now_ns - cell.marked_ns))
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
-        """Returns the amount that has drained since `cell.marked_ns`; nothing drains after the lease."""
+        """Returns the amount that has drained since `cell.marked_ns`; nothing drains after the end of the lease."""
         # After the lease the hub may have granted the allowance to another node, and with the allowance the part of the
         # rate that drains here.
         until_ns = now_ns if self._merged_only else min(now_ns, max(cell.marked_ns, lease_until_ns(cell)))
@@ -65,7 +65,10 @@ class Bucket(CellMeter):
         return max(0, cell.level + self._beside_level(cell) * self._window_ns - self._drained(cell, now_ns))
 
     def _beside_level(self, cell: Cell) -> int:
-        """Returns the charges that `level` lacks; for a key kept at the hub, those since the last answered report."""
+        """Returns the cost charged that `cell.level` does not contain yet.
+
+        If the free part of the limit stays at the hub, returns the cost charged since the last answered report.
+        """
         if cell.at_hub:
             return max(0, cell.charged + cell.used - cell.counted - cell.confirmed[1])
         return cell.used
@@ -85,7 +88,10 @@ class Bucket(CellMeter):
         cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns when the bucket runs dry. The cell must be settled then, or its level would drain below zero."""
+        """Returns the moment at which the bucket is empty.
+
+        The cell must be settled then, or its level would go below zero.
+        """
         if cell.at_hub:
             return NEVER_NS
         return cell.marked_ns + (cell.level * self._capacity // rate if (rate := self._rate(cell)) else 0)
@@ -118,11 +124,11 @@ class Bucket(CellMeter):
         return max(1, -(-excess // self._quota))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns for how long `cost` certainly does not fit below the capacity.
+        """Returns the nanoseconds for which the use of all nodes certainly leaves no room for `cost`.
 
-        It fits only once this node's own level has drained enough, and the level that all nodes have reported has
-        drained enough at the full rate. The other nodes' use has drained since they last reported, and the hub learns
-        of that with their next reports.
+        There is room only once this node's own level has drained enough, and the level reported by all nodes has
+        drained enough at the full rate. The other nodes' levels have drained since their last reports, and the hub
+        learns that from their next reports.
         """
         own, merged = self._own_excess(cell, cost, now_ns), self._merged_excess(cell, cost, now_ns)
         return max(own // self._quota, merged // self._quota - cell.lag_ns, 0)
@@ -141,10 +147,10 @@ class Bucket(CellMeter):
         cell.level = max(cell.level, memory.level_of(cell.key, self._window_ns, now_ns))
 
     def look(self, cell: Cell) -> int:
-        """Returns how many levels of the bucket were noted so far; its levels are noted from the first call on.
+        """Returns how many levels of the bucket `Lows` has noted; it notes them from the first call of this method on.
 
-        A later correction of a charge that is made now needs that number, and the levels after it. For a key kept at
-        the hub, returns a negative number that encodes the time of the charge.
+        To correct a charge that is made now, `give_back` needs this number and the levels noted after it. If the free
+        part of the limit stays at the hub, returns a negative number that encodes the time of the charge.
         """
         if cell.at_hub:
             return -1 - cell.marked_ns
@@ -157,7 +163,7 @@ class Bucket(CellMeter):
         return cost
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Gives back the part of an amount that has not drained since it was charged."""
+        """Gives back the part of `amount` that has not drained since it was charged."""
         self.settle(cell, now_ns)
         whole = amount * self._window_ns
         if cell.at_hub:
@@ -180,15 +186,15 @@ class Bucket(CellMeter):
         cell.charged -= amount
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns the sum of all charges ever, and the bucket's level in thousandths of its unit."""
+        """Returns the sum of all costs ever charged, and the bucket's level in thousandths of its unit."""
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:
-        """Returns the part of the allowance that is in use, in cost times nanoseconds of the window."""
+        """Returns the part of the allowance that is in use: the level, in cost times nanoseconds of the window."""
         return cell.level
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the other nodes' use from an answer; `answer.previous` is all buckets' level, in thousandths."""
+        """Computes the other nodes' use from an answer, whose `previous` is all nodes' level in thousandths."""
         if report.floats or cell.at_hub:
             self._move(cell, report)
         own = report.reset_us >= answer.reset_us and not (report.floats or cell.at_hub)
@@ -209,7 +215,7 @@ class Bucket(CellMeter):
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
-        """Moves the charges that the hub may not have counted back to this node's level, and drops the allowance."""
+        """Adds the charges that the hub may not have counted to this node's level, and drops the allowance."""
         if cell.at_hub:
             beside = self._beside_level(cell) * self._window_ns
             level = cell.level + beside
@@ -222,20 +228,20 @@ class Bucket(CellMeter):
             cell.used = 0
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing: the use that the hub goes on counting counts twice until it has drained, and that is soon."""
+        """Does nothing: use that the hub goes on counting also counts on this node until it has drained."""
 
     def _fleet_fill(self, cell: Cell, now_ns: int) -> int:
-        """Returns how full the buckets of all nodes are together, as far as this node knows."""
+        """Returns the sum of all nodes' levels, as far as this node knows, in cost times nanoseconds."""
         return self._fill(cell, now_ns) + round(self.others(cell, now_ns) * self._window_ns)
 
     def _own_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns by how much this node's fill plus `cost` exceeds the capacity, in cost times nanoseconds."""
+        """Returns by how much this node's level plus `cost` exceeds the capacity, in cost times nanoseconds."""
         return self._fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
 
     def _merged_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns by how much all nodes' reported fill plus `cost` exceeds the capacity, in cost times nanoseconds.
+        """Returns by how much all nodes' reported level plus `cost` exceeds the capacity, in cost times nanoseconds.
 
-        The reported fill is taken to have drained at the full rate since the hub's last answer.
+        The reported level counts as drained at the full rate since the hub's last answer.
         """
         drained = self._quota * refilled_ns(cell, cell.heard_ns, now_ns) if cell.heard else 0
         return cell.others_previous * self._window_ns // 1000 - drained + (cost - cell.capacity) * self._window_ns
@@ -248,17 +254,17 @@ class Bucket(CellMeter):
 
 
 class StepBucket(Bucket):
-    """A bucket that drains by its quota at once at each edge of a window, and not in between.
+    """A bucket that drains by a whole window's quota at once at each edge of a window, and not in between.
 
-    A node drains the part of the quota that goes with its allowance, as in a bucket that drains steadily. The edges are
-    those of the hub's clock, and the node lets an edge drain only when the edge has certainly passed. `previous` is the
-    amount that the node has charged since the edge may have passed: it does not drain with that edge.
+    On a node, the part of the quota drains that goes with its allowance, as in a bucket that drains steadily. The edges
+    are those of the hub's clock, and the node drains at an edge only when the edge has certainly passed.
+    `cell.previous` is the cost charged since the next edge may have passed, which does not drain at that edge.
     """
 
     leaves_in_use = False
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Drains the bucket for the edges that have passed; edges after the end of the lease drain nothing here."""
+        """Drains the bucket for the edges that have passed; nothing drains at an edge after the end of the lease."""
         edges, level = 0 if cell.at_hub else max(0, steps), cell.level
         if not self._merged_only:
             leased_until_ns = lease_until_ns(cell)
@@ -277,7 +283,7 @@ class StepBucket(Bucket):
             cell.lows.note(cell.level)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Adds new charges to the level. Nothing drains within a window."""
+        """Adds the cost charged since the last call to the level. Nothing drains within a window."""
         if cell.lows is not None:
             cell.lows.note(cell.level)
         used = 0 if cell.at_hub else cell.used
@@ -300,7 +306,7 @@ class StepBucket(Bucket):
         return cell.credit + (cell.used * self._window_ns if cell.at_hub else 0)
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns when the next edge may have passed; from then on each charge takes the slow path."""
+        """Returns the moment from which the next edge may have passed; from then on each charge takes the slow path."""
         edge_ns = self._edge_from_ns(cell)
         return edge_ns if cell.marked_ns < edge_ns else 0 if cell.lag_ns else NEVER_NS
 
@@ -324,7 +330,7 @@ class StepBucket(Bucket):
         return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
 
     def _edges_ns(self, cell: Cell, amount: int, rate: int, now_ns: int) -> int:
-        """Returns how long until `amount` has drained at the next edges; an edge drains a window's worth of `rate`."""
+        """Returns the nanoseconds until `amount` has drained, if each edge drains a window's worth of `rate`."""
         if rate <= 0:
             return NEVER_NS
         edges = max(1, -(-amount // (rate * self._window_ns)))

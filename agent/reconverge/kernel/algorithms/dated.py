@@ -1,7 +1,7 @@
 """The meter of algorithms in which each charge has a date and counts in full for one window, and then not at all.
 
-The two algorithms, `sliding-slices` and `sliding-log`, differ only in what a date is (`Dating`). Use does not fade: it
-stays the same until a charge expires, and the moment at which the next charge expires is known.
+The two algorithms, `sliding-slices` and `sliding-log`, differ only in the dates that they give (`Dating`). Use does not
+fade: it stays the same until a charge expires, and the moment at which the next charge expires is known.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconverge.limit.limit import Limit
 
 
 class Dated(CellMeter):
-    """The arithmetic of limits whose charges each have a date: counts the charges of one window of dates."""
+    """The arithmetic of limits whose charges each have a date: it counts the charges of one window of dates."""
 
     def __init__(self, limit: Limit, dating: Dating) -> None:
         self._dating = dating
@@ -28,11 +28,11 @@ class Dated(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Stores the window's number. Only demand is measured by windows here; use is counted by dates."""
+        """Stores `epoch`, the window's number. Here it serves only to measure demand; use is counted by dates."""
         cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Enters new charges under their date, and removes expired ones."""
+        """Enters new charges into the history under their date, and removes expired charges."""
         history = begin_change(cell)
         charged = history.pending
         if charged and self.additive:  # all charges since the last call have one date
@@ -56,9 +56,9 @@ class Dated(CellMeter):
         history.changing = False
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns when the present date ends.
+        """Returns the moment at which the present date ends.
 
-        For a log, in which every charge gets a date of its own, returns when the oldest charge expires.
+        For a log, in which every charge gets a date of its own, it is the moment at which the oldest charge expires.
         """
         history = history_of(cell)
         if self.additive:
@@ -80,7 +80,7 @@ class Dated(CellMeter):
         return cell.others_current if now_ns < history_of(cell).others_until_ns else 0
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns how long until `cost` fits below the capacity, if the other nodes' use expires all at once."""
+        """Returns the nanoseconds until the capacity has room for `cost`, if all use of other nodes expires at once."""
         others = ceil(self.others(cell, now_ns))
         excess = cell.used + others + cost - cell.capacity
         by_own_ns = self._freed_ns(cell, excess, now_ns)
@@ -90,10 +90,10 @@ class Dated(CellMeter):
         return min(by_own_ns, max(others_ns, self._freed_ns(cell, excess - others, now_ns)))
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns for how long `cost` certainly does not fit below the capacity, by this node's own use alone.
+        """Returns the nanoseconds for which this node's own use certainly leaves no room for `cost`.
 
-        The other nodes' use is ignored: the hub counts an expired charge of another node until that node reports the
-        expiry, so some of the use may be free by now.
+        The other nodes' use is ignored: the hub counts a charge of another node until that node reports that the charge
+        has expired, so some of that use may be free by now.
         """
         excess = cell.used + cost - cell.capacity
         return self._freed_ns(cell, excess, now_ns) - cell.shard.lag_ns if excess > 0 else 0
@@ -112,7 +112,7 @@ class Dated(CellMeter):
         return history_of(cell).date
 
     def clear(self, cell: Cell) -> None:
-        """Forgets all charges."""
+        """Forgets all charges to the cell."""
         history = begin_change(cell)
         history.pending = 0
         history.clear()
@@ -120,9 +120,9 @@ class Dated(CellMeter):
         history.changing = False
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Turns the part of `amount` that a window cannot hold into debt; `amount` was just charged without a decision.
+        """Turns the part of `amount`, just charged without a decision, that does not fit into the window into debt.
 
-        `sliding-log` carries no debt: there the whole amount counts for one window.
+        `sliding-log` has no debt: there the whole amount counts for one window.
         """
         self.settle(cell, now_ns)
         history = history_of(cell)
@@ -133,14 +133,14 @@ class Dated(CellMeter):
             history.changing = False
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
-        """Adapts the cell to the corrected time of the hub: charges keep their age."""
+        """Adapts the cell's dates to the corrected estimate of the hub's time, so that charges keep their age."""
         history = history_of(cell)
         history.shift += self._dating.date(cell, history, now_ns) - history.date
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
         """Takes `amount` out of the charge under the date of `mark`, if that charge still counts.
 
-        Without a mark, takes it from the oldest charges, which expire no later than the charge that is corrected.
+        If `mark` is None, takes it out of the oldest charges, which expire no later than the charge to correct.
         """
         until_ns = cell.until_ns
         history = begin_change(cell)
@@ -153,27 +153,27 @@ class Dated(CellMeter):
         self._end_taking(cell, history, until_ns)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns this node's use, and for how many microseconds it will count at most; stores the use as reported.
+        """Returns this node's use, and for how many microseconds at most it will count; stores that it was reported.
 
-        A debt may count for longer, but two windows are the most that a hub accepts, and the next report comes before
-        that.
+        A debt may count for longer; but two windows are the most that a hub accepts, and the next report comes before
+        they end.
         """
         history_of(cell).reported = cell.used
         return cell.used, -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
 
     def confirm(self, cell: Cell) -> None:
-        """Notes that the last report was answered."""
+        """Notes that the hub has answered the last report."""
         history = history_of(cell)
         history.confirmed = history.reported
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the use of other nodes from an answer; that use counts in full, for one window at most."""
+        """Computes the other nodes' use from an answer; it counts in full, for at most one window from `heard_ns`."""
         own = report.current if report.reset_us >= answer.reset_us else 0
         self._note_others(cell, max(0, answer.current - own), heard_ns)
         cell.fleet_used = float(answer.current + answer.silent)
 
     def _note_others(self, cell: Cell, current: int, heard_ns: int) -> None:
-        """Stores the other nodes' use as of the hub's answer."""
+        """Stores `current`, the other nodes' use as of an answer at `heard_ns`, and when all of it has expired."""
         cell.others_current = current
         history_of(cell).others_until_ns = heard_ns + self._window_ns
 
@@ -188,7 +188,7 @@ class Dated(CellMeter):
         self._note_others(cell, cell.others_current + taken, now_ns)
 
     def _end_taking(self, cell: Cell, history: History, until_ns: int) -> None:
-        """Ends a change that took charges out of the history: debt fills their place, and the cell's use is updated."""
+        """Ends a change that took charges out of the history: debt takes their place, and `cell.used` is set anew."""
         if history.owed:
             history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
@@ -196,7 +196,7 @@ class Dated(CellMeter):
         cell.until_ns = until_ns  # last: after an exception, the cell is settled again before it is charged
 
     def _freed_ns(self, cell: Cell, amount: int, now_ns: int) -> int:
-        """Returns how long until `amount` of this node's own use has expired."""
+        """Returns the nanoseconds until `amount` of this node's own use has expired; NEVER_NS if its use is less."""
         if amount <= 0:
             return 1
         history = history_of(cell)
@@ -204,7 +204,7 @@ class Dated(CellMeter):
         return NEVER_NS if date is None else max(1, self._expires_ns(cell, history, date) - now_ns)
 
     def _lasts_ns(self, cell: Cell, now_ns: int) -> int:
-        """Returns how long until no use of this node counts any more."""
+        """Returns the nanoseconds until no use of this node counts any more."""
         history = history_of(cell)
         pending = cell.used - history.total
         newest = history.date if pending > 0 else history.newest
@@ -213,7 +213,7 @@ class Dated(CellMeter):
         return 0 if newest is None else max(0, self._expires_ns(cell, history, newest) - now_ns)
 
     def _expires_ns(self, cell: Cell, history: History, date: int) -> int:
-        """Returns when charges under the given date cease to count."""
+        """Returns the moment from which charges under `date` count no more."""
         return self._dating.begins_ns(cell, history, date + self._dating.lasts)
 
 

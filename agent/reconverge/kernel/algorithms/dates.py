@@ -45,18 +45,18 @@ class Dating(Protocol):
     follows_hub: bool
     """Whether dates are computed from the hub's clock, which may be set back."""
     lasts: int
-    """The number of dates after its own for which a charge counts."""
+    """How many dates a charge counts, its own date included."""
     entries_max: int
-    """The most dates that a key remembers."""
+    """The most dates for which a key's history stores an amount."""
     carries_debt: bool
-    """Whether a settlement beyond the capacity is counted in the windows after, until it is paid off."""
+    """Whether cost that a settlement charges beyond the capacity counts in later windows, until it is paid off."""
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
         """Returns the date of a charge that is made now."""
         ...
 
     def begins_ns(self, cell: Cell, history: History, date: int) -> int:
-        """Returns when a date begins."""
+        """Returns the moment at which `date` begins, by this node's clock."""
         ...
 
 
@@ -76,11 +76,11 @@ class Moments:
         self.entries_max = limit.capacity + 1
 
     def date(self, cell: Cell, history: History, now_ns: int) -> int:
-        """Returns `now_ns`."""
+        """Returns `now_ns`, as a date is a moment here."""
         return now_ns
 
     def begins_ns(self, cell: Cell, history: History, date: int) -> int:
-        """Returns the date itself, which is a moment."""
+        """Returns `date` itself, which is a moment."""
         return date
 
 
@@ -90,10 +90,10 @@ class Slices:
     The use is the sum of the counts of the last few slices. The edge of a slice may fall between two nanoseconds: a
     slice is an exact fraction of the window, so that every window's end is the edge of a slice.
 
-    A charge belongs to the present slice by its node's clock, and no two nodes' clocks agree. So a node begins a slice
+    A charge belongs to the slice in which its node's clock is, and no two nodes' clocks agree. So a node begins a slice
     at the latest moment at which the hub's clock may begin it, as far as the node knows that clock, but never later
-    than the hub has reported. When a slice is over for any node, it is over for the hub, and for the nodes to which the
-    hub grants the room of its expired charges.
+    than the time in the hub's last answer. When a slice is over for any node, it is over for the hub, and for the nodes
+    to which the hub grants the room of its expired charges.
     """
 
     additive = True
@@ -115,6 +115,6 @@ class Slices:
         return (now_ns + shard.offset_ns - shard.late_ns) * self.lasts // self._window_ns - history.shift
 
     def begins_ns(self, cell: Cell, history: History, date: int) -> int:
-        """Returns the first nanosecond of a slice, by this node's clock."""
+        """Returns the first nanosecond of the slice `date`, by this node's clock."""
         shard = cell.shard
         return -(-(date + history.shift) * self._window_ns // self.lasts) - shard.offset_ns + shard.late_ns

@@ -1,6 +1,6 @@
-"""Places cells in time: the beginning and end of a cell's window, and the time until the fast path must look again.
+"""Computes when a cell's window begins and ends, and until when the fast path may decide about the cell.
 
-`first_hit.py` has the windows that begin with the first charge.
+`first_hit.py` does this for windows that begin with the first charge.
 """
 
 # Theory of operation.
@@ -45,11 +45,11 @@ from reconverge.kernel.cell import (
 )
 
 SOLO_REFRESH_NS = 1_000_000_000
-"""A node without a hub compares its two clocks this often, so that windows follow the wall clock."""
+"""How often a node without a hub compares its two clocks, in nanoseconds, so that windows follow the wall clock."""
 
 
 class Placed(Limited, Protocol):
-    """The parts of a limit that `Edges` reads, its clock and its meter among them. `Table` implements it."""
+    """The fields of a limit that `Edges` reads, its clock and its meter among them. `Table` implements it."""
 
     clock: Clock
 
@@ -65,7 +65,7 @@ class Placed(Limited, Protocol):
 
 
 def solo_offset_ns(shard: Shard, clock: Clock, now_ns: int) -> int:
-    """Returns the difference from the monotonic clock to the wall clock, for a node without a hub."""
+    """Returns the nanoseconds to add to the monotonic time to get the wall time, for a node without a hub."""
     if now_ns - shard.refreshed_ns >= SOLO_REFRESH_NS:
         shard.refreshed_ns = now_ns
         shard.offset_ns = clock.wall_ns() - now_ns
@@ -76,7 +76,7 @@ class Edges:
     """Moves the cells of one limit from window to window, by the hub's clock. The caller holds the lock."""
 
     by_charge = False
-    """Whether windows begin with the first charge; see `charge`."""
+    """Whether a window begins with the first charge after the previous window; see `charge`."""
 
     def __init__(self, table: Placed) -> None:
         self._table = table
@@ -84,7 +84,7 @@ class Edges:
         self._room = self._until_ns = 0
 
     def advance(self, cell: Cell, now_ns: int) -> None:
-        """Brings a cell to `now_ns`: into its window, with its meter up to date."""
+        """Brings a cell up to `now_ns`: moves it into the window of that moment, and settles its meter."""
         meter = self._table.meter
         if meter.bucket:
             cell.room = -1  # first: it was computed for the old meter, and an exception may follow
@@ -98,7 +98,7 @@ class Edges:
         self.set_until(cell, now_ns)
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
-        """Lets the fast path decide until the window ends, the lease ends, or all use of the bucket has drained."""
+        """Lets the fast path decide until the window or the lease ends, or all use of the bucket has drained."""
         table = self._table
         until_ns = min(closes_ns(cell), table.meter.until_ns(cell))
         leased_until_ns = lease_until_ns(cell)
@@ -109,17 +109,17 @@ class Edges:
         cell.until_ns = self._until_ns
 
     def set_room(self, cell: Cell, spare: int) -> None:
-        """Lets the fast path admit up to `spare` more if the cell is queued for a report or the node is alone."""
+        """Lets the fast path admit `spare` more, if the cell is queued for a report or the node has no hub."""
         room = cell.used + spare if (cell.dirty or cell.shard.alone) and self._table.additive else -1
         if room != self._room:
             self._room = room
         cell.room = self._room
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Moves the cell to the hub's present window, before the answer's allowances are installed.
+        """Moves the cell to the window of the hub's answer, before the allowances in the answer are installed.
 
         Returns the report and the answer with their window numbers changed to the cell's. At an edge that the hub has
-        passed, a bucket drains by the old allowances: the new ones may have come from a node whose bucket has already
+        passed, a bucket drains by the old allowances: new allowances may come from a node whose bucket has already
         drained at that edge.
         """
         if self._table.stepwise and answer.epoch > cell.epoch:
@@ -128,7 +128,7 @@ class Edges:
         return report, answer
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Moves the counts to the corrected time of the hub; returns whether there are any to report."""
+        """Moves the cell, with its counts, to the corrected time of the hub; returns whether it has use to report."""
         measure(cell)
         if floats(cell):
             cell.allowance = 0  # it was granted for a window that has another number now
@@ -138,20 +138,20 @@ class Edges:
         return bool(cell.used or cell.previous)
 
     def anchor(self, cell: Cell, now_ns: int) -> None:
-        """Places the cell's window by the node's present knowledge of the hub's clock."""
+        """Computes the cell's window again by the node's present estimate of the hub's clock."""
         self._enter(cell, now_ns)
         self.set_until(cell, now_ns)
         cell.room = -1
 
     def charge(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing after a charge. Windows that begin with the first charge override this."""
+        """Called after a charge. Does nothing; where windows begin with the first charge, a subclass overrides it."""
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:  # noqa: ARG002  # of the cell's own window, elsewhere
-        """Returns the number that the window of an earlier charge in `epoch` has in this cell; here `epoch` itself."""
+        """Returns the cell's number for the window in which an earlier charge was made in `epoch`; here `epoch`."""
         return epoch
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """Sets the cell's own meter to zero; charges before `reset_us` do not count any more."""
+        """Sets this node's use of the key to zero; charges before `reset_us` of the hub's clock no longer count."""
         meter = self._table.meter
         cell.room = -1
         measure(cell)
@@ -166,7 +166,7 @@ class Edges:
     def _hub_ns(self, cell: Cell, now_ns: int) -> int:
         """Returns the hub's time, as far as this node knows it.
 
-        For buckets that drain in steps, returns the earliest time that it may be.
+        For buckets that drain in steps, it is the earliest time that the hub's clock may show.
         """
         shard, table = cell.shard, self._table
         if shard.alone:
@@ -174,7 +174,7 @@ class Edges:
         return now_ns + shard.offset_ns - (shard.lag_ns if table.stepwise else 0)
 
     def _number(self, hub_ns: int) -> int:
-        """Returns the number of the window that contains a moment of the hub's clock."""
+        """Returns the number of the window that contains the moment `hub_ns` of the hub's clock."""
         calendar = self._table.calendar
         return hub_ns // self._table.window_ns if calendar is None else calendar.number(hub_ns)
 
@@ -204,7 +204,7 @@ class Edges:
                 cell.epoch = epoch
 
     def _forget_window(self, cell: Cell, steps: int) -> None:
-        """Starts to measure the fleet's demand anew, for a new window; of the old window only its demand is kept."""
+        """Begins to measure all nodes' demand for a new window; of the old window, keeps only the demand."""
         table = self._table
         unheard_ns = closes_ns(cell) - cell.heard_ns
         share = min(max(float(unheard_ns) / float(table.window_ns), 0.0), 1.0) if steps == 1 else 1.0

@@ -1,4 +1,4 @@
-"""Windows that begin with the first charge: each node opens its own, and adopts the hub's once an answer has one."""
+"""Windows that begin with the first charge: each node opens its own window, and adopts that of the hub's answer."""
 
 # Theory of operation.
 #
@@ -26,11 +26,11 @@ from reconverge.kernel.cell import Cell, closes_ns, measure
 NONE: Final = -1
 """The epoch of a cell that is in no window."""
 ANOTHER: Final = 2
-"""An epoch that differs by this is taken for neither the same window nor the one before."""
+"""A difference between two epochs that stands for two windows which neither overlap nor follow each other."""
 
 
 class FirstHitEdges(Edges):
-    """The windows of a limit whose window begins with the first charge."""
+    """The windows of a limit each of whose windows begins with the first charge after the previous one."""
 
     by_charge = True
 
@@ -44,7 +44,7 @@ class FirstHitEdges(Edges):
             cell.until_ns = 0
 
     def charge(self, cell: Cell, now_ns: int) -> None:
-        """Opens the next window if none is open, as a charge has just been made."""
+        """Called after a charge: opens a window if none is open."""
         if cell.epoch != NONE:
             return
         hub_us = self._hub_us(cell, now_ns)
@@ -55,15 +55,15 @@ class FirstHitEdges(Edges):
         self.set_until(cell, now_ns)
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:
-        """Returns the cell's own epoch if the window that was charged in `epoch` overlaps the cell's window.
+        """Returns the cell's epoch if the window `epoch`, in which a charge was made, overlaps the cell's window.
 
-        Overlapping windows count as one. Otherwise returns the number of a window that the cell does not count.
+        Overlapping windows count as one. Otherwise returns a number of which the cell counts no charges.
         """
         here = cell.epoch != NONE and self._same(epoch, cell.epoch)
         return cell.epoch if here else cell.epoch - ANOTHER
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """Forgets the charges. On a node that is alone the window ends as well, as no other node counts in it."""
+        """Forgets the cell's charges. On a node without a hub its window ends, too, as no other node counts in it."""
         if cell.shard.alone:
             # An exception out of a signal handler may leave the cell between two windows: the next charge opens one.
             cell.room = -1
@@ -72,7 +72,7 @@ class FirstHitEdges(Edges):
         super().forget(cell, reset_us, now_ns)
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Renumbers the cell's window by the hub's corrected time; by this node's clock the window stays where it is.
+        """Renumbers the cell's window by the corrected time of the hub; by this node's clock, the window does not move.
 
         Returns whether the cell has any use to report.
         """
@@ -91,7 +91,7 @@ class FirstHitEdges(Edges):
         super().anchor(cell, now_ns)
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Moves the cell into the hub's window if that is still open.
+        """Moves the cell into the window of the hub's answer if that window is still open.
 
         Returns the report and the answer with their window numbers changed to the cell's.
         """
@@ -108,7 +108,7 @@ class FirstHitEdges(Edges):
         return report._replace(epoch=epoch if counted else epoch - ANOTHER), answer._replace(epoch=epoch)
 
     def _adopt(self, cell: Cell, epoch: int, now_ns: int) -> None:
-        """Replaces the cell's window by the hub's; use in the old window counts on as far as the two overlap."""
+        """Replaces the cell's window by the hub's window `epoch`; the use counts on if the two windows overlap."""
         if cell.epoch == epoch:
             return
         used = cell.used if cell.epoch != NONE and self._same(cell.epoch, epoch) else 0
@@ -126,7 +126,7 @@ class FirstHitEdges(Edges):
         return abs(one - other) * MICROSECOND_NS < self._table.window_ns
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Closes the cell's window if it is over."""
+        """Closes the cell's window if it has ended at `now_ns`."""
         table = self._table
         if cell.epoch != NONE and now_ns >= closes_ns(cell):
             measure(cell)

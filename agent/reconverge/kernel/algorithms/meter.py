@@ -42,11 +42,11 @@ class Memory(Protocol):
     """A memory of the use of evicted keys. `kernel/evicted.py` implements it."""
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int, /) -> bool:
-        """Stores the use of a key in window `epoch` and the one before; returns False if it is too large to store."""
+        """Stores a key's use in window `epoch` and in the previous one; returns False if either use is too large."""
         ...
 
     def window_of(self, key: str, now_ns: int, /) -> tuple[int, int, int] | None:
-        """Returns the number of the stored window, and the most that a key may have used in it and in the one before.
+        """Returns the number of the stored window, and the most that `key` may have used in it and in the previous one.
 
         Returns None while nothing is stored.
         """
@@ -57,12 +57,12 @@ class Memory(Protocol):
         ...
 
     def level_of(self, key: str, window_ns: int, now_ns: int, /) -> int:
-        """Returns the highest level that the bucket of a key may have now, in cost times nanoseconds."""
+        """Returns the highest level that the bucket of `key` may have at `now_ns`, in cost times nanoseconds."""
         ...
 
 
 class CellMeter(ABC):
-    """The arithmetic of one limit. `now_ns` is monotonic; the cell has already been brought into its window.
+    """The arithmetic of one limit. `now_ns` is monotonic; callers have moved the cell into its window already.
 
     An exception may come out of a signal handler wherever a function is called. So values that change together are
     computed first and then assigned without a call in between. They are assigned in an order in which even a part of
@@ -70,25 +70,25 @@ class CellMeter(ABC):
     """
 
     aligned = False
-    """Whether the count starts at zero with every window, from the base allowance."""
+    """Whether every window begins with a count of zero and with the base allowance."""
     bucket = False
-    """Whether charges drain."""
+    """Whether use drains steadily, or in steps, as in a bucket."""
     slots = False
-    """Whether charges count until they are given back, as slots do."""
+    """Whether charges are slots, which count until they are given back."""
     fades = False
-    """Whether the count of the last window fades over this one."""
+    """Whether the use of the previous window fades over the current window."""
     leaves_in_use = False
-    """Whether a key may leave a node without a hub before its use has faded; then `keep` and `recall` work."""
+    """Whether a node without a hub may evict a key whose use still counts; `keep` and `recall` then store that use."""
     idle_ns: int
-    """Half of the time after which a key without charges certainly has no use left, in nanoseconds."""
+    """Half of the nanoseconds after which a key without new charges certainly has no use left."""
 
     @abstractmethod
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Moves the cell into window number `epoch`, `steps` windows after its last one (1 for the next window)."""
+        """Moves the cell into the window `epoch`, which is `steps` windows after its last window."""
 
     @abstractmethod
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Brings the cell's own meter up to `now_ns`. All charges have been counted by `measure`."""
+        """Brings the cell's use up to `now_ns`. The caller has counted all charges by `measure`."""
 
     @abstractmethod
     def until_ns(self, cell: Cell) -> int:
@@ -96,19 +96,19 @@ class CellMeter(ABC):
 
     @abstractmethod
     def used(self, cell: Cell, now_ns: int) -> int:
-        """Returns this node's own use, rounded up."""
+        """Returns the cost charged by this node that still counts, rounded up."""
 
     def own(self, cell: Cell, now_ns: int) -> int:
-        """Returns `used`, and what this node has charged to a bucket that is kept at the hub."""
+        """Returns the result of `used`, plus this node's charges to a bucket whose free part stays at the hub."""
         return self.used(cell, now_ns)
 
     @abstractmethod
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns the cost that fits below `allowance`; negative when more is used."""
+        """Returns how much more cost fits into `allowance`; negative if this node has used more than that."""
 
     @abstractmethod
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-        """Returns how long until `cost` fits below `allowance` if nothing is charged meanwhile."""
+        """Returns the nanoseconds until `cost` more fits into `allowance`, if nothing else is charged until then."""
 
     @abstractmethod
     def others(self, cell: Cell, now_ns: int) -> float:
@@ -116,22 +116,22 @@ class CellMeter(ABC):
 
     @abstractmethod
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns how long until `cost` fits below the capacity, with the use of all nodes."""
+        """Returns the nanoseconds until the use of all nodes leaves room for `cost` in the capacity."""
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns for how long `cost` certainly does not fit below the capacity, with the use of all nodes.
+        """Returns the nanoseconds for which the use of all nodes certainly leaves no room for `cost`.
 
-        `cost` may fit later than that, never earlier. `fleet_wait_ns` is later by the possible error of the clocks
-        (`lag_ns`), and its rounding is within the microsecond that callers ignore.
+        There may be room later than that, never earlier. `fleet_wait_ns` is longer by the possible error of the clocks
+        (`cell.lag_ns`); callers ignore the microsecond by which it may be rounded.
         """
         return self.fleet_wait_ns(cell, cost, now_ns) - cell.lag_ns
 
     @abstractmethod
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """Returns how long until no use counts any more, on any node."""
+        """Returns the nanoseconds until no use of any node counts any more, if nothing else is charged."""
 
     def fleet_used(self, cell: Cell, now_ns: int) -> int:
-        """Returns the use of all nodes, as far as this one knows."""
+        """Returns the cost charged by all nodes that still counts, as far as this node knows."""
         return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
 
     def fleet_shown(self, cell: Cell, now_ns: int) -> int:
@@ -143,28 +143,28 @@ class CellMeter(ABC):
         cell.marked_ns = 0
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
-        """Stores the use of a cell in a memory, before the cell leaves; returns whether the cell may leave now."""
+        """Stores the use of a cell in `memory` before an eviction; returns False if the cell must stay."""
         return False
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """Adds the use that a memory has stored for the key to a new cell."""
+        """Adds the use that `memory` may have stored for the key to a new cell."""
 
     def clear(self, cell: Cell) -> None:
-        """Forgets all charges."""
+        """Forgets all charges to the cell."""
         cell.used = cell.counted = cell.previous = cell.level = 0
         cell.credit = 0
         if cell.at_hub:
             cell.stored = 0
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
-        """Adapts the cell after this node's knowledge of the hub's clock was corrected; most meters need no change."""
+        """Adapts the cell after the node has corrected its estimate of the hub's clock; most meters do nothing."""
 
     def bound(self, cell: Cell, now_ns: int) -> int:
-        """Returns the part of this node's allowance that is in use and cannot be given away; rounded up."""
+        """Returns the part of this node's allowance that is in use and cannot be given back, rounded up."""
         return self.used(cell, now_ns)
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """Returns the largest number of slots in use lately. Must be called once for each report."""
+        """Returns the largest number of slots in use at one time lately. Must be called once for each report."""
         return self.used(cell, now_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
@@ -172,7 +172,7 @@ class CellMeter(ABC):
         return self.spare(cell, cell.allowance, now_ns)
 
     def owed(self, cell: Cell) -> float:
-        """Returns the debt that only an allowance can pay off."""
+        """Returns the cell's debt, which only an allowance can pay off, as cost; 0 if its limit has no debts."""
         return 0.0
 
     def look(self, cell: Cell) -> int:
@@ -183,11 +183,11 @@ class CellMeter(ABC):
         """Handles an amount that was just charged without a decision, such as the rest of a reservation."""
 
     def returnable(self, cell: Cell, cost: int) -> int:
-        """Returns the part of `cost` that can be given back in the present window; the rest is of the one before."""
+        """Returns the part of `cost` that counts in the current window; the rest was charged in the previous one."""
         return min(cost, cell.used)
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Takes back a charge in `epoch`, at the place of `mark`, as far as it still counts."""
+        """Takes back `amount` of a charge made in window `epoch` at `mark`, as far as it still counts."""
         if epoch == cell.epoch:
             returned = min(amount, cell.used)
             cell.used -= returned
@@ -200,10 +200,10 @@ class CellMeter(ABC):
         return cell.used, cell.previous
 
     def confirm(self, cell: Cell) -> None:
-        """Notes that the last report was answered."""
+        """Notes that the hub has answered the last report."""
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the use of other nodes: the hub's total, less this node's own reported part."""
+        """Computes the other nodes' use: the total in the hub's answer, less the use that this node has reported."""
         if answer.epoch == cell.epoch:
             counted = report.reset_us >= answer.reset_us and report.epoch == answer.epoch
             cell.others_current = max(0, answer.current - (report.current if counted else 0))
@@ -211,12 +211,12 @@ class CellMeter(ABC):
             cell.silent = answer.silent
 
     def leave_hub(self, cell: Cell) -> None:
-        """Notes that the key is no longer kept at the hub; this node's use is reported in full from here on."""
+        """Called when the free part of the limit stays at the hub no longer: the node then reports its use in full."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         """Moves the confirmed part of this node's use to the other nodes' use.
 
-        The hub goes on counting that part, but no longer as the use of this node, so this node must not report it
+        The hub goes on counting the confirmed part, but no longer as use of this node, so the node must not report it
         again.
         """
         epoch, current, previous = cell.confirmed

@@ -60,27 +60,27 @@ from reconverge.kernel.cell import Cell, lease_until_ns
 from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 
 CATCH_UP_NS = 50 * MILLISECOND_NS
-"""How late waiters may be let through without a loss of rate; a longer delay loses rate. Timers are late by a
-millisecond, and on a busy machine by some tens."""
+"""By how many nanoseconds a waiting request may go too late without a loss of rate; a longer delay loses rate. Timers
+are late by a millisecond, and on a busy machine by some tens of milliseconds."""
 
 
 class PacedTerms(NamedTuple):
     """The rate at which a cell of a paced limit pays off its debt, and the most permits that it can store."""
 
     rate: int
-    """The amount that a nanosecond pays off at the node's allowance, times `capacity`; zero without an allowance."""
+    """The amount that one nanosecond pays off at the node's allowance, times `capacity`; zero without an allowance."""
     whole: int
-    """The same rate at the capacity of the whole limit."""
+    """The amount that one nanosecond pays off at the rate of the whole limit, times `capacity`."""
     capacity: int
     stored_most: int
 
 
 class LeakyBucket(Bucket):
-    """A bucket for which requests can also wait in a queue; the first in the queue goes when the bucket has run dry.
+    """A bucket for which requests can also wait in a queue; the first in the queue goes when the bucket is empty.
 
-    So requests from the queue are spaced by their cost over the node's part of the rate, and a burst that would fit
-    into the bucket is spread out. `level` is how full the bucket is. `credit` is the part of the level that came from
-    the queue: the allowance need not cover that part, as it is paid for before the next request goes.
+    So requests from the queue go at intervals of their cost divided by the node's part of the rate, even if they would
+    fit into the bucket together. `cell.level` is how full the bucket is. `cell.credit` is the part of the level charged
+    by requests from the queue: the allowance need not cover it, because it has drained before the next request goes.
     """
 
     leaves_in_use = False
@@ -92,7 +92,7 @@ class LeakyBucket(Bucket):
         self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Drains the level. While requests wait, drain beyond an empty bucket is saved to make up for late timers."""
+        """Drains the level. While requests wait, saves what would drain beyond empty, to make up for late timers."""
         drained = self._drained(cell, now_ns)
         cell.credit = min(cell.credit, cell.level)  # a refund may have lowered the level
         surplus = drained - cell.level - cell.used * self._window_ns
@@ -107,13 +107,13 @@ class LeakyBucket(Bucket):
         return self.used(cell, now_ns)
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """Returns how long until a request may go behind a cost of `ahead`; NEVER_NS if the node has no allowance."""
+        """Returns the nanoseconds until a request may go behind a cost of `ahead`; NEVER_NS without an allowance."""
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.late), now_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
-        """Charges a request that has waited for its turn.
+        """Charges `cost` for a request that has waited for its turn in the queue.
 
-        The charge is dated back to the moment when the bucket ran dry, as far as saved drain (`cell.late`) covers it.
+        The charge counts as made when the bucket became empty, as far as the saved drain (`cell.late`) covers it.
         """
         price = cost * self._window_ns
         level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
@@ -122,7 +122,7 @@ class LeakyBucket(Bucket):
         cell.credit = level
 
     def taken(self, cell: Cell) -> int:
-        """Returns the part of the allowance in use; requests from the queue take up none."""
+        """Returns the part of the allowance in use, in cost times nanoseconds; requests from the queue use none."""
         return max(0, cell.level - cell.credit)
 
     def bound(self, cell: Cell, now_ns: int) -> int:
@@ -135,11 +135,11 @@ class LeakyBucket(Bucket):
         return max(0, cell.level) / self._window_ns
 
     def terms(self, cell: Cell) -> PacedTerms:
-        """Returns the rate at which the cell is paid off now."""
+        """Returns the rate at which the debt of the cell is paid off now, and the most permits that it can store."""
         return PacedTerms(self._rate(cell), self._whole, self._capacity, 0)
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:  # a bucket stays as full as it is
-        """Adapts a cell to a changed quota, the one of this meter; the cell was last drained at the rate in `former`.
+        """Adapts a cell to the changed quota of this meter; the cell was last drained at the rate in `former`.
 
         The cell has its new allowance already.
         """
@@ -148,12 +148,12 @@ class LeakyBucket(Bucket):
     def _late_most(self, cell: Cell) -> int:
         """Returns the largest amount that may be saved to make up for late timers.
 
-        It is at most the node's allowance, so that a short stall does not become a burst that would not have fitted.
+        It is at most the node's allowance, so that a short stall does not lead to a burst larger than the allowance.
         """
         return min(CATCH_UP_NS * self._rate(cell) // self._capacity, cell.allowance * self._window_ns)
 
     def _paid_off_ns(self, cell: Cell, owed: int, now_ns: int) -> int:
-        """Returns how long until `owed` is paid off; NEVER_NS if the node has no allowance."""
+        """Returns the nanoseconds until a debt of `owed` is paid off; NEVER_NS if the node has no allowance."""
         if owed <= 0:
             return 0
         rate = self._rate(cell)
@@ -167,9 +167,9 @@ class Smooth(LeakyBucket):
 
     The two smooth limits differ only in the price of stored permits.
 
-    As in Guava's RateLimiter, by its documentation, the cost of a request decides how long the next one waits. `level`
-    is the debt, `stored` the permits. When an allowance shrinks, the permits shrink by the same part; when it grows, no
-    permits come with it, so that none is stored twice.
+    As in Guava's RateLimiter, by its documentation, the cost of a request decides how long the next request waits.
+    `cell.level` is the debt, `cell.stored` the permits. When an allowance shrinks, the permits shrink by the same part;
+    when it grows, no permits are added, so that no permit is stored twice.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -177,7 +177,7 @@ class Smooth(LeakyBucket):
         self._owed_most = limit.cost_max * limit.unit * limit.window_ns
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Pays off the debt first, and stores the rest as permits."""
+        """Pays off the debt with what has drained, and stores the rest as permits."""
         self._follow_allowance(cell, now_ns)
         drained = self._drained(cell, now_ns)
         surplus = max(0, drained - cell.level)
@@ -196,26 +196,26 @@ class Smooth(LeakyBucket):
             cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns 0, as the fast path may not add any charge."""
+        """Returns 0, because the fast path may not charge a smooth limit."""
         return 0
 
     def used(self, cell: Cell, now_ns: int) -> int:
-        """Returns the debt plus the missing part of the permits."""
+        """Returns the debt plus the permits that could still be stored, as cost, rounded up."""
         return -(-(self._missing(cell) + cell.used * self._window_ns) // self._window_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns NEVER_NS, so that any cost fits, if the node has an allowance and owes nothing; else -1."""
+        """Returns NEVER_NS, so that any cost fits, if the node has an allowance and no debt; otherwise -1."""
         return NEVER_NS if allowance > 0 and cell.level <= 0 else -1
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         return max(1, self._paid_off_ns(cell, cell.level, now_ns))
 
     def others(self, cell: Cell, now_ns: int) -> float:
-        """Returns 0: allowances are parts of the rate, and no node can have used up another's."""
+        """Returns 0: allowances are parts of the rate, and no node can use up the part of another node."""
         return 0.0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """Returns how long until nothing is owed and all permits are stored."""
+        """Returns the nanoseconds until the debt is paid off and all permits are stored."""
         longest_ns = 2 * self.idle_ns + cell.level // self._quota
         return min(self._paid_off_ns(cell, self._missing(cell), now_ns), longest_ns)
 
@@ -226,19 +226,19 @@ class Smooth(LeakyBucket):
         cell.level = level
 
     def taken(self, cell: Cell) -> int:
-        """Returns 0: the request that made the debt has gone, and takes no other request's room."""
+        """Returns 0: a request on credit uses no part of the allowance; only the next request waits for it."""
         return 0
 
     def terms(self, cell: Cell) -> PacedTerms:
         return super().terms(cell)._replace(stored_most=self._stored_most(cell))
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:
-        """Adapts a cell to a changed quota, the one of this meter; the cell was last drained at the rate in `former`.
+        """Adapts a cell to the changed quota of this meter; the cell was last drained at the rate in `former`.
 
-        The next request may go at the same moment as before, and the stored share of all permits stays the same. If the
-        burst grows faster than the rate, the stored permits grow only as much as the rate. The debt of a node without
-        an allowance is converted by the rate of the whole limit. The change raises no debt above the largest cost that
-        a request can have from now on.
+        The next request may go at the same moment as before, and the stored fraction of all permits stays the same. If
+        the burst grows faster than the rate, the stored permits grow only as much as the rate. The debt of a node
+        without an allowance is converted by the rate of the whole limit. The change raises no debt above the largest
+        cost that a request can have from now on.
         """
         terms = self.terms(cell)
         paid = former.rate > 0 and terms.rate > 0
@@ -258,7 +258,7 @@ class Smooth(LeakyBucket):
         return cell.level + max(0, self._stored_most(cell) - cell.stored)
 
     def _be_late(self, cell: Cell, surplus: int) -> int:
-        """Saves a part of the surplus drain to make up for late timers while requests wait; returns the rest."""
+        """While requests wait, saves a part of `surplus` drain to make up for late timers. Returns the rest."""
         if not cell.waiters:
             surplus, cell.late = surplus + cell.late, 0
             return surplus
@@ -278,7 +278,7 @@ class Smooth(LeakyBucket):
 
     @abstractmethod
     def _stored_most(self, cell: Cell) -> int:
-        """Returns the most that can be stored with the cell's allowance."""
+        """Returns the most permits that can be stored with the cell's allowance, in cost times nanoseconds."""
 
     @abstractmethod
     def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
@@ -286,14 +286,14 @@ class Smooth(LeakyBucket):
 
     @abstractmethod
     def _price(self, cell: Cell, amount: int) -> int:
-        """Takes stored permits for a request of that amount; returns the debt that remains."""
+        """Takes stored permits for a request of `amount`; returns the debt that the request leaves."""
 
 
 class SmoothBursty(Smooth):
-    """A smooth limit whose stored permits cost nothing; a request pays only for the part of its cost beyond them.
+    """A smooth limit whose stored permits are free: a request makes a debt only of its cost beyond the stored permits.
 
-    A key on a node that is alone counts as idle since its limit was declared. A node of a fleet has stored nothing when
-    it gets its allowance.
+    A new key on a node without a hub counts as idle since its limit was declared, and has stored permits since then. A
+    node with a hub has stored none when it gets its first allowance.
     """
 
     def _stored_most(self, cell: Cell) -> int:
@@ -318,12 +318,12 @@ class SmoothBursty(Smooth):
 
 
 class SmoothWarmingUp(Smooth):
-    """A smooth limit that warms up: stored permits mean that the service is cold, and the upper half is slow to take.
+    """A smooth limit that warms up: stored permits mean that the service is cold, and the upper half costs more time.
 
-    While up to half of all permits are stored, the interval between two permits is the stable one. Above, it rises in a
-    straight line to three times the stable one when all are stored. Taking permits costs the area under that line,
-    rounded up: a rational number, for which a square is computed and no root. From cold, taking the upper half takes as
-    long as a warm-up.
+    While at most half of all permits are stored, the interval between two permits is that of the full rate. With more
+    stored permits it rises in a straight line, to three times that interval when all are stored. The price of permits
+    is the area under that line, rounded up: a rational number, for which a square is computed and no root. To take the
+    upper half when all are stored takes as long as the warm-up.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -349,7 +349,7 @@ class SmoothWarmingUp(Smooth):
 def pacer_for(limit: Limit, *, merged_only: bool) -> LeakyBucket:
     """Returns the arithmetic of a paced limit.
 
-    With `merged_only`, a cell's level is that of all nodes together, and drains at the full rate.
+    With `merged_only`, a cell's level is the level of all nodes together, and drains at the full rate.
     """
     if limit.algorithm == LEAKY_BUCKET:
         return LeakyBucket(limit, merged_only=merged_only)

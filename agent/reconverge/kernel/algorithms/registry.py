@@ -1,4 +1,4 @@
-"""Creates the meter and the edges for a limit's algorithm."""
+"""Selects the meter, which counts use, and the edges, which compute windows, for a limit's algorithm."""
 
 # To add an algorithm:
 #
@@ -29,7 +29,7 @@ from reconverge.limit.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, P
 def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
     """Returns the arithmetic for `limit`.
 
-    With `merged_only`, a cell's level is that of all nodes together, and drains at the full rate.
+    With `merged_only`, a bucket's level is the level of all nodes together, and drains at the full rate.
     """
     if limit.slots:
         return Slots(limit)

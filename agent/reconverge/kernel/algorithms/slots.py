@@ -1,4 +1,4 @@
-"""The meter of slots: counts work in progress, which has no window and does not fade."""
+"""The meter of limits on work in progress: it counts slots, which have no window and do not fade."""
 
 # Theory of operation.
 #
@@ -62,9 +62,9 @@ from reconverge.kernel.cell import Cell, Mark, lease_until_ns
 from reconverge.limit.limit import Limit
 
 RETRY_NS: Final = SECOND_NS
-"""The wait that a refusal names: a fixed guess, as it is not known how long work takes."""
+"""The `retry_after` of a refusal, in nanoseconds: a fixed guess, because no node knows how long work takes."""
 PEAK_NS: Final = SECOND_NS
-"""The time over which a stored peak fades to the slots in use."""
+"""The nanoseconds over which a stored peak fades to half its distance from the number of slots in use."""
 
 
 class Slots(CellMeter):
@@ -77,7 +77,7 @@ class Slots(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Stores the window's number. There is one window, which never ends."""
+        """Stores `epoch`, the window's number. Slots have one window, which never ends."""
         cell.epoch = epoch
 
     def settle(self, cell: Cell, now_ns: int) -> None:
@@ -93,14 +93,14 @@ class Slots(CellMeter):
         return allowance - cell.used
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-        """Returns a fixed guess, as it is not known when work ends."""
+        """Returns RETRY_NS, a fixed guess: no node knows when work in progress will end."""
         return RETRY_NS
 
     def others(self, cell: Cell, now_ns: int) -> float:
         return cell.others_current
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns a fixed guess, as it is not known when work ends."""
+        """Returns RETRY_NS, a fixed guess: no node knows when work in progress will end."""
         return RETRY_NS
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
@@ -108,17 +108,17 @@ class Slots(CellMeter):
         return 0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
-        """Returns a fixed guess if any slot is in use, else 0."""
+        """Returns RETRY_NS, a fixed guess, if any slot of any node is in use; otherwise 0."""
         return RETRY_NS if cell.used + cell.others_current > 0 else 0
 
     def clear(self, cell: Cell) -> None:
         """Does nothing: a reset does not end work in progress, so its slots stay in use."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing: the hub does not count slots of a node that is gone, so this node reports its own again."""
+        """Does nothing: under its new name the node reports its slots again, as the hub drops those of the old name."""
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Gives slots back, and stores the number in use before as the peak if it is above the stored peak."""
+        """Gives `amount` slots back; first raises the stored peak to the number of slots in use."""
         peak = max(cell.level, cell.used)
         returned = min(amount, cell.used)
         cell.level = peak
@@ -126,7 +126,7 @@ class Slots(CellMeter):
         cell.counted -= returned
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """Returns the largest number of slots in use lately, now included. Must be called once for each report."""
+        """Returns the largest number of slots in use at one time lately. Must be called once for each report."""
         above = max(0, cell.level - cell.used)
         passed_ns = max(0, now_ns - cell.marked_ns)
         peak = cell.used + above
@@ -136,7 +136,7 @@ class Slots(CellMeter):
 
 
 class SlotEdges(Edges):
-    """The one window of a limit on what is in flight. It ends only with the lease."""
+    """The one window of a limit on work in progress, which ends only with the lease."""
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
         """Lets the fast path decide until the lease ends."""
@@ -147,7 +147,7 @@ class SlotEdges(Edges):
     def rebase(self, cell: Cell, now_ns: int) -> bool:
         """Places the cell in its window again; returns whether it has slots to report.
 
-        The hub's time plays no part here.
+        The hub's time makes no difference to slots.
         """
         self.anchor(cell, now_ns)
         return cell.used > 0
@@ -156,16 +156,16 @@ class SlotEdges(Edges):
         """Does nothing: a reset does not end work in progress."""
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Puts the cell into its one window, with an early beginning, so that no further demand is expected in it."""
+        """Puts the cell into its one window, which began so early that no further demand is expected in it."""
         cell.epoch = 0
         cell.lag_ns = 0
         cell.opened_ns = now_ns - self._table.window_ns
 
 
 def lease_left_ns(cell: Cell, now_ns: int) -> int:
-    """Returns the nanoseconds for which the lease still covers work in progress without an answer; negative afterwards.
+    """Returns the nanoseconds until the lease of the cell's slots ends if the hub does not answer; negative afterwards.
 
-    A key that the hub has never answered for has no lease: returns NEVER_NS.
+    Returns NEVER_NS if the hub has never answered about the key, which then has no lease.
     """
     if not cell.heard or cell.table.policy.keeps_allowances:
         return NEVER_NS
@@ -173,5 +173,5 @@ def lease_left_ns(cell: Cell, now_ns: int) -> int:
 
 
 def lease_is_over(cell: Cell, now_ns: int) -> bool:
-    """Returns whether the slots that this node uses of a key are on a lease that has ended."""
+    """Returns whether the lease has ended for the slots of the cell's key that this node uses."""
     return lease_left_ns(cell, now_ns) <= 0

@@ -15,7 +15,7 @@ from reconverge.limit.limit import Limit
 
 
 def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
-    """Begins a cell in the memory's window, with the use that the memory has stored for its key."""
+    """Begins a new cell in the window of `memory`, with the use that `memory` may have stored for its key."""
     kept = memory.window_of(cell.key, now_ns)
     if kept is not None:
         cell.epoch, cell.used, previous = kept
@@ -24,7 +24,7 @@ def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
 
 
 class FixedWindow(CellMeter):
-    """The arithmetic of a fixed window: counts start at zero with every window of the hub's clock."""
+    """The arithmetic of a fixed window: the count starts at zero with every window of the hub's clock."""
 
     aligned = True
     leaves_in_use = True
@@ -33,7 +33,7 @@ class FixedWindow(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Starts the count at zero, and sets the allowance to the base allowance, with which each window begins."""
+        """Sets the count to zero, and the allowance to the base allowance, with which each window begins."""
         cell.allowance = cell.base
         cell.counted = 0
         cell.used = 0
@@ -47,7 +47,7 @@ class FixedWindow(CellMeter):
         _begin_where_it_was(cell, memory, now_ns)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing, as nothing changes within a window."""
+        """Does nothing, because use does not change with time within a window."""
 
     def until_ns(self, cell: Cell) -> int:
         return NEVER_NS
@@ -68,7 +68,7 @@ class FixedWindow(CellMeter):
         return max(1, closes_ns(cell) - now_ns)
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns the time until the window ends if the quota is used up, else 0."""
+        """Returns the nanoseconds until the window ends if the capacity has no room for `cost`; otherwise 0."""
         if cell.used + cell.others_current + cost <= cell.capacity:
             return 0
         return super().fleet_earliest_ns(cell, cost, now_ns)
@@ -78,9 +78,10 @@ class FixedWindow(CellMeter):
 
 
 class SlidingWindow(CellMeter):
-    """The arithmetic of a sliding window: this window's count, and a part of the last window's count.
+    """The arithmetic of a sliding window: the current window's count, plus a part of the previous window's count.
 
-    The estimate of Cloudflare's counters: current + previous * (1 - share of this window that has passed).
+    It estimates use as Cloudflare's counters do: current + previous * (1 - fraction of the current window that has
+    passed).
     """
 
     fades = True
@@ -108,7 +109,7 @@ class SlidingWindow(CellMeter):
         _begin_where_it_was(cell, memory, now_ns)
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing: the faded part of the last window is computed wherever it is needed."""
+        """Does nothing: the part of the previous window that still counts is computed where it is needed."""
 
     def until_ns(self, cell: Cell) -> int:
         return NEVER_NS
@@ -117,7 +118,10 @@ class SlidingWindow(CellMeter):
         return cell.used + self._faded(cell.previous, cell, now_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns the room below an allowance. For a key kept at the hub, only this window's charges take up room."""
+        """Returns how much more cost fits into `allowance`.
+
+        If the free part of the limit stays at the hub, only charges of the current window use the allowance.
+        """
         if cell.at_hub:
             return allowance - cell.used
         return allowance - cell.used - self._faded(cell.previous, cell, now_ns)
@@ -149,7 +153,7 @@ class SlidingWindow(CellMeter):
         return self._left_ns(cell, now_ns) if cell.previous + cell.others_previous > 0 else 0
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the use of other nodes from an answer; the unfaded part of the window before counts, too."""
+        """Computes the other nodes' use from an answer, including the part of the previous window that still counts."""
         super().hear_of_others(cell, report, answer, heard_ns, now_ns)
         counted = report.reset_us >= answer.reset_us
         if answer.epoch == cell.epoch:
@@ -164,16 +168,16 @@ class SlidingWindow(CellMeter):
             cell.others_previous = max(0, answer.current - own_current)
 
     def _left_ns(self, cell: Cell, now_ns: int) -> int:
-        """Returns how much of this window is certainly still to come, in nanoseconds."""
+        """Returns the nanoseconds that the current window certainly still lasts."""
         passed_ns = now_ns - cell.opened_ns - cell.lag_ns
         return self._window_ns - min(max(passed_ns, 0), self._window_ns)
 
     def _faded(self, amount: int, cell: Cell, now_ns: int) -> int:
-        """Returns the part of the last window's count that still counts, rounded up."""
+        """Returns the part of `amount`, the previous window's count, that still counts; rounded up."""
         return -(-amount * self._left_ns(cell, now_ns) // self._window_ns)
 
     def _wait_ns(self, current: int, previous: int, allowed: int, cell: Cell, now_ns: int) -> int:
-        """Returns how long until current + faded previous is at most `allowed`: in this window, or else in the next."""
+        """Returns the nanoseconds until at most `allowed` of the counts `current` and `previous` still counts."""
         left_ns = self._left_ns(cell, now_ns)
         if current <= allowed:
             may_be_left_ns = (allowed - current) * self._window_ns // previous if previous > 0 else left_ns

@@ -1,1 +1,1 @@
-"""Limits that consist of several tables: with several quotas, or with a share of a parent's quota."""
+"""Limits that consist of several tables: limits with several quotas, and limits with a share of a parent's quota."""

@@ -53,7 +53,7 @@ class AllQuotas:
         self.take_note()
 
     def take_note(self) -> None:
-        """Takes over limit, policy and stores of the tables as they are now."""
+        """Copies the limit, the policy and the stores of the tables, after one of them has changed."""
         self.limit = self.tables[0].limit
         self.policy = self.tables[0].policy
         self._kinds = any(table.costs is not None for table in self.tables)
@@ -61,17 +61,20 @@ class AllQuotas:
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
-        """Returns all tables."""
+        """Returns the tables of all quotas."""
         return self.tables
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """Returns all tables. Raises CostExceedsQuota if one of them could never admit its cost."""
+        """Returns the tables of all quotas.
+
+        Raises CostExceedsQuota if one of them could never admit its cost in `costs`.
+        """
         for table, cost in zip(self.tables, costs, strict=True):
             check_size(table, cost)
         return self.tables
 
     def share_lock(self) -> None:
-        """Gives all tables one new lock, in place of their own."""
+        """Gives all tables one new lock, in place of their own locks."""
         self.lock = Lock(self.tables[0].kernel)
         for table in self.tables:
             table.share_lock(self.lock)
@@ -87,7 +90,7 @@ class AllQuotas:
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides as `allow`; returns the decision of the binding quota, with its grounds."""
+        """Decides and charges as `allow` does; returns the decision of the binding quota, see `binding`."""
         if (
             kind is None
             and self._stores
@@ -103,14 +106,17 @@ class AllQuotas:
             return self.refuse_reentry()
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether this node can decide about each quota for certain, without the hub. Charges nothing."""
+        """Returns whether this node can decide about each quota with certainty, without asking the hub.
+
+        Charges nothing.
+        """
         costs = self.costs_of(cost, kind)
         plain = self.check_key(key)
         pairs = zip(self.tables, costs, strict=True)
         return all(table.settles(plain, each // table.unit) for table, each in pairs)
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides as `hit`; also returns the charge to each quota, so that it can be corrected later."""
+        """Decides and charges as `hit` does; also returns the charge to each quota, for a later correction."""
         units = self.costs_of(1, kind)
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
@@ -153,7 +159,7 @@ class AllQuotas:
             self.tables[0].put_off(self._reset_now, key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives `cost` back to every quota, as `Table.refund` does."""
+        """Gives the cost of a request back to every quota, as `Table.refund` does."""
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
@@ -162,13 +168,13 @@ class AllQuotas:
         self._refund(key, costs)
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub about `keys`, for every quota."""
+        """Queues `keys` to be reported under every quota, so that the hub grants allowances before requests come."""
         keys = list(keys)
         for table in self.tables:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides at `now_ns`; returns a verdict for each quota: the common answer, with the window of that quota."""
+        """Decides as `allow`, at `now_ns`; returns for each quota the answer of all, with the window of that quota."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -179,7 +185,7 @@ class AllQuotas:
             return tuple(table.verdict(cell, allowed, now_ns) for table, cell in zip(self.tables, cells, strict=True))
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost for each quota, in the unit of that quota: whole requests, or parts of one.
+        """Returns the cost for each quota, in the unit of that quota: whole requests, or parts of a request.
 
         A quota that has a table of costs takes the cost of `kind` from its table. Raises InvalidCost or UnknownKind.
         """
@@ -191,16 +197,16 @@ class AllQuotas:
         return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
 
     def refuse_reentry(self) -> Decision:
-        """Returns the first quota's refusal of a request that is made on a thread in the middle of a decision.
+        """Returns the refusal, by the first quota, of a request that its thread makes in the middle of a decision.
 
-        The quotas share the lock, so none of them can decide.
+        The quotas share one lock, so none of them can decide then.
         """
         return self.tables[0].refuse_reentry()
 
     def check_key(self, key: object) -> str:
-        """Returns the key as a plain string. Raises InvalidKey.
+        """Returns `key` as a plain string. Raises InvalidKey if it is not a valid key.
 
-        This happens before the lock is taken, as a key of another type may run code of its own.
+        Callers check a key before they take the lock, because a key of another type may run code of its own.
         """
         return self.tables[0].check_key(key)
 
@@ -255,7 +261,7 @@ class AllQuotas:
             refund_at(table, key, each, now_ns)
 
     def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
-        """Charges all quotas if each has room on its fast path, and returns True; otherwise changes nothing."""
+        """Charges all quotas and returns True if each has room on its fast path; otherwise just returns False."""
         cells = []
         for table, cost in zip(self.tables, costs, strict=True):
             cell = table.cells.get(key)
@@ -268,7 +274,7 @@ class AllQuotas:
         return True
 
     def _decide(self, key: str, costs: Sequence[int], now_ns: int) -> tuple[list[tuple[Cell, bool]], bool]:
-        """Returns each quota's cell and whether it has room; and whether all have, in which case all were charged."""
+        """Decides; returns each quota's cell and whether it has room, and whether all quotas were charged."""
         cells = self._cells(key, costs, now_ns)
         weighed = [
             evaluate(table, cell, cost, now_ns) for table, cell, cost in zip(self.tables, cells, costs, strict=True)
@@ -288,7 +294,7 @@ class AllQuotas:
 
 
 def charges_of(tables: Sequence[Table], cells: Sequence[Cell], units: Sequence[int]) -> tuple[Charged, ...]:
-    """Returns the charges of a request, for a later correction; `units` is the cost of one unit by each quota."""
+    """Returns the charges of a request, for a later correction; `units[i]` is what quota i charges for a cost of 1."""
     return tuple(
         Charged(table, mark(table, cell), unit // table.unit)
         for table, cell, unit in zip(tables, cells, units, strict=True)
@@ -302,10 +308,10 @@ def refuse_all(
     weighed: Sequence[tuple[int, bool]],
     now_ns: int,
 ) -> list[tuple[Cell, bool]]:
-    """Counts a refused cost; returns for each quota its cell, and whether it has room afterwards.
+    """Counts a refused request; returns for each quota its cell, and whether it has room afterwards.
 
-    A quota that counts refused requests also counts a request that another quota refuses because it is used up. If the
-    request comes again, it has to wait for both quotas.
+    `weighed[i]` is the room at quota i, and whether `costs[i]` fits. A quota with `count_refused` also counts a request
+    that another quota refuses because that is used up, so a client that asks again has to wait for both quotas.
     """
     parts = list(zip(tables, cells, costs, weighed, strict=True))
     counting = any(table.limit.count_refused for table in tables)
@@ -334,7 +340,7 @@ def explain_all(
     *,
     charged: bool = True,
 ) -> Decision:
-    """Returns the decision of the binding quota; `parts` are the quotas' cells and whether each has room."""
+    """Returns the decision of the binding quota; `parts[i]` is the cell of quota i, and whether the quota has room."""
     refused = not all(fits for _, fits in parts)
     answers = [
         explain(table, cell, cost, fits, now_ns, charged=charged)
@@ -345,9 +351,9 @@ def explain_all(
 
 
 def binding(answers: Sequence[Decision]) -> Decision:
-    """Returns the binding answer: the refusal with the longest wait, or else the admission with the least left.
+    """Returns the binding answer: the refusal with the longest wait; if all admit, the answer with the least left.
 
-    An admission is certain if all answers are. A refusal is certain if any of the refusals is.
+    A returned admission is certain if all answers are certain, a returned refusal if any of the refusals is certain.
     """
     found = answers[0]
     certain = found.certain
@@ -369,7 +375,7 @@ def _scarcity(answer: Decision) -> tuple[bool, int, float]:
 
 
 def settle(charges: Sequence[Charged], key: str, difference: int) -> None:
-    """Charges `difference` more units to each quota in `charges`, or gives them back, all in one moment."""
+    """Charges `difference` more to each quota in `charges`, or gives it back if it is negative, all in one moment."""
     table = charges[0].table
     if type(key) is not str:
         key = plain_key(key, table.kernel.key_bytes_max)

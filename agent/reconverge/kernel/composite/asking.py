@@ -1,6 +1,6 @@
-"""Decides, for a limit of one or several tables, about requests that ask the hub and wait for its answer.
+"""Decides about requests that ask the hub and wait for its answer, for a limit of one or several tables.
 
-`limiter/asking.py` makes the request wait meanwhile.
+`limiter/asking.py` makes the request wait.
 """
 
 # Theory of operation.
@@ -52,33 +52,33 @@ from reconverge.kernel.table.table import Charged, Table
 
 
 class DecidingRule(Enum):
-    """The rule that decides about a request that may ask the hub: the node's allowances, or its policy."""
+    """The rule by which a node decides about a request that may ask the hub: by its allowances, or by its policy."""
 
     ALLOWANCE = auto()
-    """The node's own part of the limit decides; for a request that the hub has answered."""
+    """The node's own part of the limit decides; this is for a request whose ask the hub has answered."""
     MEMORY = auto()
     """The policy decides, as in `hit`."""
 
 
 class Word(Enum):
-    """The state of a request's ask at the hub."""
+    """The state of a request that asks the hub: whether the hub has answered, and how."""
 
     ANSWERED = auto()
     UNSETTLED = auto()
-    """The hub has answered, but has lost its data or has no room for the key."""
+    """The hub has answered, but it has lost its data or has no room for the key, so its answer settles nothing."""
     WITHHELD = auto()
     """The hub has answered that the cost is free, and grants it as soon as all nodes have had the time to report."""
     AWAITED = auto()
     MISSED = auto()
-    """No batch has carried the ask, and none will."""
+    """No batch has asked the hub for the request, and none will."""
 
 
 FIRST_WORDS: Final = (Word.MISSED, Word.AWAITED, Word.UNSETTLED, Word.WITHHELD)
-"""The words on one quota that are the word on a request; in this order."""
+"""The states that decide the state of a request with several quotas: the first of these that any quota is in."""
 
 
 class Settled(NamedTuple):
-    """A decision about a request that could ask the hub, and the charges that it made."""
+    """A decision about a request that could ask the hub, and the charges made for the request."""
 
     decision: Decision
     charges: tuple[Charged, ...]
@@ -92,7 +92,7 @@ class AskGate:
         self._now_ns = limit.tables[0].now_ns
 
     def in_doubt(self, key: str, costs: Costs) -> bool:
-        """Returns whether this node cannot decide with certainty: it has no room, but other nodes or the hub may."""
+        """Returns whether this node cannot decide with certainty: it has no room, but the hub or another node may."""
         now_ns = self._now_ns()
         groups = self._groups(costs)
         if any(group.fits_at_once(key, costs, now_ns) for group in groups):
@@ -102,12 +102,12 @@ class AskGate:
         return any(doubts) and (len(groups) == 1 or not any(group.fits(key, costs, now_ns) for group in groups))
 
     def fits(self, key: str, costs: Costs) -> bool:
-        """Returns whether there is room for the request within the node's own part of the limit."""
+        """Returns whether the node's own part of the limit has room for the request."""
         now_ns = self._now_ns()
         return any(group.fits(key, costs, now_ns) for group in self._groups(costs))
 
     def join(self, key: str, costs: Costs, cells: list[Cell]) -> int | None:
-        """Makes the next reports ask the hub for the cost of a request that waits.
+        """Makes a request wait in its cells, so that the next reports ask the hub for its cost.
 
         Returns the moment, in monotonic nanoseconds, from which on each report asks for that cost; None if the hub is
         not asked. Adds each cell to `cells` as soon as the request waits in it.
@@ -117,14 +117,14 @@ class AskGate:
         return self._now_ns() if all(asked) else None
 
     def ask_again(self, cells: Sequence[Cell]) -> bool:
-        """Asks the hub about those cells again; returns whether any will be reported."""
+        """Queues `cells` to ask the hub again; returns whether any of them will be reported."""
         now_ns = self._now_ns()
         asked = [cell.table.lock.run(ask_at_once, cell, now_ns) for cell in cells]
         return any(asked)
 
     @staticmethod
     def leave(cells: list[Cell], costs: Costs) -> None:
-        """Notes that a request does not wait any more in the cells that `join` has added; empties the list."""
+        """Removes a request from the cells in which `join` made it wait, and empties the list `cells`."""
         while cells:
             place = len(cells) - 1
             _leave(cells[place], costs[place % len(costs)])
@@ -133,10 +133,12 @@ class AskGate:
     def settle(
         self, key: str, costs: Costs, rule: DecidingRule, *, refuse: bool, counted: bool, units: Costs | None = None
     ) -> Settled | None:
-        """Decides about a request by a rule. Returns None in place of a refusal, unless `refuse` is set.
+        """Decides about a request by `rule`, and charges an admitted one.
 
-        `counted` means that the request has joined, so its demand has been counted. `units` is the cost of one unit by
-        each quota; with it, the charges can be corrected later.
+        Returns None for a refusal unless `refuse` is True.
+
+        `counted` means that `join` has counted the request as demand already. `units[i]` is what quota i charges for a
+        cost of 1; with `units`, the charges can be corrected later.
         """
         now_ns = self._now_ns()
         groups = self._groups(costs)
@@ -157,16 +159,16 @@ class AskGate:
         return Settled(replace(min(answers, key=lambda answer: answer.retry_after), certain=certain), ())
 
     def _with_borrowed(self, settled: Settled, group: Together) -> Settled:
-        """Returns an admission by a group of quotas; marked as `borrowed` if the group is the parent's pool."""
+        """Returns `settled`, an admission by `group`, marked as `borrowed` if the group is the parent's pool."""
         borrowed = self._limit.is_share and group.tables[0] is self._limit.tables[-1]
         return settled._replace(decision=replace(settled.decision, borrowed=True)) if borrowed else settled
 
     def shards(self, key: str) -> list[ShardState]:
-        """Returns the shards of the hub that keep the request's key, one for each quota."""
+        """Returns the shard of the hub that counts `key`, for each quota of the limit."""
         return [table.shard_of(key) for table in self._limit.tables]
 
     def learns(self, shards: Sequence[ShardState]) -> bool:
-        """Returns whether a shard has lost its data and not received the reports of all nodes yet.
+        """Returns whether any shard has lost its data and has not received the reports of all nodes since.
 
         `shards` has one shard for each quota, as `AskGate.shards` returns them.
         """
@@ -174,9 +176,9 @@ class AskGate:
         return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
 
     def word_on(self, cells: Sequence[Cell], costs: Costs, since_ns: int) -> Word:
-        """Returns the state of an ask for `costs` that each report since `since_ns` carries.
+        """Returns the state of a request for `costs`, about which all reports of `cells` since `since_ns` ask the hub.
 
-        `since_ns` is the moment that `join` has returned. Raises Reentry.
+        `since_ns` is the moment that `join` returned. Raises Reentry.
         """
         now_ns = self._now_ns()
         words = [
@@ -186,14 +188,14 @@ class AskGate:
         return next((word for word in FIRST_WORDS if word in words), Word.ANSWERED)
 
     def wait_out(self, cells: Sequence[Cell]) -> int:
-        """Asks a hub that withholds what is free again in a while; returns from when on it grants that."""
+        """Queues reports to ask a hub that withholds its free quota again; returns the moment from which it grants."""
         return max(cell.table.lock.run(wait_out, cell) for cell in cells)
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
-        """Returns the moment at which a refusal ends at the latest: when the first quota starts at zero again.
+        """Returns the moment at which a refusal is over at the latest: when the first quota begins a window at zero.
 
-        Only quotas whose count starts at zero with each window have such a moment; without any, returns NEVER_NS.
+        Returns NEVER_NS if no quota has fixed windows, whose counts begin at zero.
         """
         ends_ns = [closes_ns(cell) for cell in cells if cell.table.meter.aligned and not cell.table.meter.slots]
         return min(ends_ns, default=NEVER_NS)
@@ -203,21 +205,25 @@ class AskGate:
 
 
 def groups_of(limit: Decider, costs: Costs) -> list[Together]:
-    """Returns the groups of quotas of a limit; any one group may admit a request. Raises CostExceedsQuota."""
+    """Returns the groups of quotas of a limit, any one of which may admit a request of `costs`.
+
+    A share and its parent's pool are a group each; the quotas of any other limit are one group. Raises CostExceedsQuota
+    if no group could ever admit the request.
+    """
     if limit.is_share:
         return [Together((table,)) for table in limit.able(costs)]
     return [Together(limit.able(costs))]
 
 
 class Together:
-    """Quotas that must all have room for a request. They share a lock."""
+    """A group of quotas that share a lock; a request that the group admits has room in all of them."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = tables
         self.lock = tables[0].lock
 
     def fits_at_once(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Returns whether one comparison for each quota finds room. Takes no lock."""
+        """Returns whether all quotas have room on their fast paths. Takes no lock."""
         for table, cost in zip(self.tables, costs, strict=True):
             cell = table.cells.get(key)
             if cell is None or not (cell.heard or cell.shard.alone):
@@ -227,7 +233,7 @@ class Together:
         return True
 
     def fits(self, key: str, costs: Costs, now_ns: int) -> bool:
-        """Returns whether there is certainly room in all quotas."""
+        """Returns whether all quotas certainly have room for the request."""
         return self.lock.run(self._fits, key, costs, now_ns)
 
     def _fits(self, key: str, costs: Costs, now_ns: int) -> bool:
@@ -286,10 +292,10 @@ class Together:
         return weighed.refuse(now_ns, counted=counted) if refuse else None
 
     def weigh(self, key: str, costs: Costs, rule: DecidingRule, now_ns: int) -> Weighed:
-        """Returns the room that a request finds at all quotas, by a rule.
+        """Returns the room that a request finds at all quotas when decided by `rule`.
 
-        The caller holds the lock until it has charged, refused or read the request: meanwhile no charge can be made
-        without that lock.
+        The caller holds the lock of the group until it has charged or refused the request, or only read its answer, so
+        that no other thread charges these quotas before.
         """
         weigh = evaluate if rule is DecidingRule.MEMORY else _within_allowance
         cells = [look_up(table, key, now_ns) for table in self.tables]
@@ -301,7 +307,7 @@ class Together:
 
 
 class Weighed(NamedTuple):
-    """The room that a request finds at some quotas. The caller holds their lock."""
+    """The room that a request has found at a group of quotas. The caller holds their lock."""
 
     tables: Sequence[Table]
     cells: list[Cell]
@@ -310,7 +316,7 @@ class Weighed(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Returns whether all quotas have room."""
+        """Returns whether all quotas have room for the request."""
         return all(fits for _, fits in self.spares)
 
     def charge(self, now_ns: int, *, counted: bool, units: Costs | None) -> Settled:
@@ -334,7 +340,7 @@ class Weighed(NamedTuple):
         return Settled(explain_all(self.tables, found, self.costs, now_ns), ())
 
     def look(self, now_ns: int, *, counted: bool) -> Settled:
-        """Returns the answer that the request would have had if no other limit had refused it. Charges nothing."""
+        """Returns the answer that these quotas give, without a charge, to a request that another limit refuses."""
         for cell in self.cells:
             take_interest(cell, now_ns)
         self._uncount(counted=counted)
@@ -348,22 +354,22 @@ class Weighed(NamedTuple):
 
 
 def _within_allowance(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-    """Returns the room within the node's own part of the limit, and whether a cost fits into it."""
+    """Returns how much cost fits into the node's own part of the limit, and whether `cost` does."""
     table.edges.advance(cell, now_ns)
     spare = table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns)
     return spare, cost <= spare
 
 
 def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
-    """Returns whether asking the hub is of no use.
+    """Returns whether it is of no use to ask the hub about a request.
 
-    It is not if the policy decides by merged totals alone, or if the next turn of a smooth limit comes soon.
+    That is so if the policy decides by merged totals alone, or if the next turn at a smooth limit comes soon.
     """
     return table.policy.merged_only or (table.smooth and cell.heard and usable_allowance(cell, now_ns) > 0)
 
 
 def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
-    """Returns whether the hub has lost its data and may not have received the reports of all nodes yet."""
+    """Returns whether the hub has lost its data and may not have received the reports of all nodes since."""
     return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
 
 

@@ -1,7 +1,7 @@
-"""Several quotas at once, by the compiled kernel: one call looks at all of them, and charges all if all admit.
+"""Decides about several quotas in one call of the compiled kernel, which charges all of them if all admit.
 
-The quotas are those of one limit (`all_of.py`), or of limits that decide about a request together (`joint.py`). These
-two modules define the decisions, and make them in Python when the call cannot decide.
+The quotas belong to one limit (`all_of.py`), or to limits that decide about a request together (`joint.py`). Those two
+modules define the decisions, and make them in Python when the compiled kernel cannot.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from reconverge.kernel.engine import COMPILED, Decision, Store, native
 
 
 def stores_of(limit: Decider) -> tuple[Store, ...]:
-    """Returns the store of each quota of a limit; empty if Python decides, or if a single quota may admit a request."""
+    """Returns the store of each quota of a limit, for `hit_all`; an empty tuple if `hit_all` cannot decide.
+
+    It cannot for a share, where one of two tables may admit a request, nor without the compiled kernel.
+    """
     here = COMPILED and not limit.is_share and all(table.compiled for table in limit.tables)
     return tuple([table.cells for table in limit.tables]) if here else ()
 
 
 def _in_python(*_arguments: object) -> None:
-    """Returns None, by which callers learn that they must decide. Replaces `hit_all` if there is no compiled kernel."""
+    """Returns None, so that the caller decides in Python. Takes the place of `hit_all` without the compiled kernel."""
 
 
 hit_all: Final[Callable[[bool, list[tuple[Store, ...]], list[str], list[int]], list[Decision] | int | None]] = (
@@ -28,7 +31,7 @@ hit_all: Final[Callable[[bool, list[tuple[Store, ...]], list[str], list[int]], l
 )
 """Decides about a request to several limits; takes `certain`, and for each limit its stores, the key and the cost.
 
-If all quotas of all limits admit, charges all in one moment, and returns the binding decision of each limit. Otherwise
-charges nothing, and returns the index of a limit that refuses for certain, or None if Python must decide, for example
-because several quotas may refuse. With `certain`, only a cost within the node's own part of each quota is admitted.
-"""
+If all quotas of all limits admit the request, charges all in one moment, and returns the binding decision of each
+limit. Otherwise charges nothing, and returns the index of a limit that refuses with certainty, or None if Python must
+decide, for example because several quotas may refuse. If `certain` is True, only a cost within the node's own part of
+each quota is admitted."""

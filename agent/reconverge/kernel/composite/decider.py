@@ -28,7 +28,7 @@ class Decider(Protocol):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Returns all tables that take part in a decision."""
+        """Returns all tables that take part in a decision, including a parent's pool."""
         ...
 
     @property
@@ -38,7 +38,7 @@ class Decider(Protocol):
 
     @property
     def is_share(self) -> bool:
-        """Returns whether any one of the tables may admit a request. Otherwise all of them must."""
+        """Returns whether any one of the tables may admit a request; if False, all of them must."""
         ...
 
     @property
@@ -56,15 +56,15 @@ class Decider(Protocol):
         ...
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides as `allow`; returns the decision with its grounds."""
+        """Decides and charges as `allow` does; returns the decision with its grounds."""
         ...
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether this node can decide with certainty by a quick check; False also if a full one is needed."""
+        """Returns whether a quick check shows that this node decides with certainty, without asking the hub."""
         ...
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides as `hit`; also returns where the cost was charged, so that it can be corrected later."""
+        """Decides and charges as `hit` does; also returns the charges, so that they can be corrected later."""
         ...
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -72,7 +72,7 @@ class Decider(Protocol):
         ...
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict | tuple[Verdict, ...]:
-        """Decides as `allow` at a given moment; returns verdicts, by which tests and simulations check the answer."""
+        """Decides and charges as `allow` does, at `now_ns`; returns verdicts, which tests and simulations check."""
         ...
 
     def usage(self, key: str) -> Usage:
@@ -80,7 +80,7 @@ class Decider(Protocol):
         ...
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """Returns the usage of `key` by the name of the quota."""
+        """Returns how much `key` has used of each quota, by the quota's name."""
         ...
 
     def reset(self, key: str) -> None:
@@ -88,25 +88,28 @@ class Decider(Protocol):
         ...
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives a charge back, as far as it still counts."""
+        """Gives back what a request of `cost` and `kind` was charged for `key`, as far as it still counts."""
         ...
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub about `keys`, and for an allowance on each."""
+        """Queues `keys` to be reported, so that the hub grants this node allowances on them before requests come."""
         ...
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost of a request for each quota, in the unit of that quota: whole requests, or parts of one."""
+        """Returns what a request costs at each quota, in the unit of that quota: whole requests, or parts of it."""
         ...
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """Returns the tables that could ever admit those costs. Raises CostExceedsQuota if the limit never could."""
+        """Returns the tables that could ever admit their cost in `costs`.
+
+        Raises CostExceedsQuota if the limit never could.
+        """
         ...
 
     def take_note(self) -> None:
-        """Takes over the quotas and the policy of the tables, after one of them has changed."""
+        """Copies the limit and the policy of the tables, after one of them has changed."""
         ...
 
     def refuse_reentry(self) -> Decision:
-        """Returns the refusal of a request that is made on a thread in the middle of a decision."""
+        """Returns the refusal of a request that its thread makes in the middle of another decision."""
         ...

@@ -1,6 +1,6 @@
-"""Decides, for a limit of one or several tables, when a request that waits in a queue may go.
+"""Decides when a request that waits in a queue may go, for a limit of one or several tables.
 
-A gate lets one request through or none, and returns when to try again. The queue decides which one comes first.
+A gate lets the request that tries through, or returns when to try again. The queue decides which request tries first.
 """
 
 # Theory of operation.
@@ -41,21 +41,21 @@ class Turn(NamedTuple):
     """The result of an attempt to let a waiting request through."""
 
     decision: Decision | None
-    """The answer to the request that was let through and charged; None if no request was."""
+    """The answer to the request, if it was let through and charged; None if it was not let through."""
     again_ns: int
-    """The nanoseconds until the next try may succeed; an answer of the hub may come before."""
+    """The nanoseconds until the next attempt may succeed; it may also succeed earlier, after an answer of the hub."""
 
 
 class Gate(Protocol):
-    """Lets waiting requests of one limit through.
+    """A gate through which the waiting requests of one limit go.
 
     All methods raise CostExceedsQuota for a cost that can never fit, and Reentry.
     """
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
-        """Admits a request if it may go now.
+        """Admits and charges a request if it may go now.
 
-        `again` means that the request waits already, so its demand has been counted.
+        `again` means that the request waits already, so that its demand has been counted.
         """
         ...
 
@@ -68,20 +68,20 @@ class Gate(Protocol):
         ...
 
     def step_out(self, cells: list[Cell], costs: Costs) -> None:
-        """Notes that a request does not wait any more in the cells that `queue_up` has added; empties the list."""
+        """Removes a request from the cells in which `queue_up` made it wait, and empties the list `cells`."""
         ...
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Refuses a request that would go after others in the queue, whose costs by each quota sum to `ahead`.
+        """Refuses a request that would go after the requests in the queue, whose costs sum to `ahead[i]` at quota i.
 
         `waited` means that the request itself has waited in the queue.
         """
         ...
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
-        """Returns the least nanoseconds that a request must wait behind costs of `ahead`, if nothing is given back.
+        """Returns the least nanoseconds that a request must wait behind costs of `ahead`, if no cost is given back.
 
-        Returns 0 in a fleet, where other nodes may give back what they do not use.
+        Returns 0 on a node with a hub, because other nodes may give back allowances that they do not use.
         """
         ...
 
@@ -89,7 +89,7 @@ class Gate(Protocol):
 class AllOf:
     """A gate that lets a request through when all quotas have room.
 
-    The quotas share a lock, so all are charged at once or none is.
+    The quotas share a lock, so that all are charged at once or none is.
     """
 
     def __init__(self, tables: Sequence[Table]) -> None:
@@ -97,9 +97,9 @@ class AllOf:
         self._first = tables[0]
 
     def try_turn(self, key: str, costs: Costs, *, again: bool) -> Turn:
-        """Admits a request if all quotas have room.
+        """Admits and charges a request if all quotas have room.
 
-        Otherwise the next attempt is due when the slowest quota may have room.
+        Otherwise, the next attempt is due when the last of the quotas may have room.
         """
         return self._first.lock.run(self._try_turn, key, costs, again, self._first.now_ns())
 
@@ -146,10 +146,10 @@ class AllOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Refuses a request; returns the answer of the quota with the longest wait, including the requests ahead.
+        """Refuses a request; returns the answer of the quota with the longest wait, which includes the requests ahead.
 
-        Only quotas that lack room for this request or for those ahead count a refusal. If all have room, but the
-        requests ahead have not gone yet, all quotas count one.
+        Only quotas that lack room for this request or for the requests ahead count a refusal. If all have room, but the
+        requests ahead have not gone yet, all quotas count a refusal.
         """
         return self._first.lock.run(self._turn_away, key, costs, ahead, waited, self._first.now_ns())
 
@@ -173,7 +173,7 @@ class AllOf:
         return binding(answers)
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
-        """Returns the wait of the slowest quota, in nanoseconds."""
+        """Returns the longest wait at any quota, in nanoseconds."""
         return self._first.lock.run(self._at_least_ns, key, costs, ahead, self._first.now_ns())
 
     def _at_least_ns(self, key: str, costs: Costs, ahead: Costs, now_ns: int) -> int:
@@ -193,10 +193,10 @@ class AllOf:
 
 
 class EitherOf:
-    """A gate that lets a request through when its share of a parent's quota has room, or else the parent's pool.
+    """A gate that lets a request through when its share of a parent's quota has room, or the parent's pool has.
 
-    Requests that wait for the parent, or for other shares of it, have queues of their own. The first one to try gets
-    the room in the pool, and requests ahead may use the share or the pool. So no wait is known beforehand.
+    Requests that wait for the parent, or for other shares of it, have queues of their own. The first request that tries
+    gets the room in the pool, and requests ahead may use the share or the pool. So no wait is known beforehand.
     """
 
     def __init__(self, limit: Decider) -> None:
@@ -216,7 +216,7 @@ class EitherOf:
         return Turn(None, min(again_ns))
 
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
-        """Queues at the share and at its parent."""
+        """Counts a request as waiting at the share and at its parent's pool, as `Gate.queue_up` does."""
         for gate in self._able(costs):
             joined: list[Cell] = []
             try:
@@ -232,7 +232,7 @@ class EitherOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:  # noqa: ARG002  # see above
-        """Refuses a request; returns the answer with the shorter wait of the two gates."""
+        """Refuses a request at the gates of the share and of the pool; returns the answer with the shorter wait."""
         answers = [gate.turn_away(key, costs, ahead=(0,), waited=waited) for gate in self._able(costs)]
         return min(answers, key=lambda answer: answer.retry_after)
 
@@ -240,7 +240,7 @@ class EitherOf:
         return min(gate.at_least_ns(key, costs, ahead=(0,)) for gate in self._able(costs))
 
     def _count_for_share(self, key: str, costs: Costs) -> None:
-        """Counts a borrowed cost as demand on the share, as if a request had queued there and left."""
+        """Counts a cost that the pool has admitted as demand on the share, as if it had queued at the share."""
         share, cells = AllOf((self._share,)), list[Cell]()
         share.queue_up(key, costs, cells)
         share.step_out(cells, costs)

@@ -1,4 +1,4 @@
-"""Decides about a request to several limits, each by a key of its own: all charge it in one moment, or none does.
+"""Decides about a request to several limits, each with its own key: all limits charge it in one moment, or none does.
 
 `limiter/joint.py` makes such a request ask the hub if it is in doubt.
 """
@@ -34,20 +34,20 @@ T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """The demand of one request on one limit, out of several limits that decide together."""
+    """The part of a request that goes to one of several limits: the key and the costs by which that limit decides."""
 
     limit: Decider
     key: str
     costs: Costs
     rule: DecidingRule = DecidingRule.MEMORY
     counted: bool = False
-    """Whether the request has been counted as demand: that happens when it begins to ask the hub."""
+    """Whether the request has been counted as demand already, because it has begun to ask the hub."""
     units: Costs | None = None
-    """The cost of one unit of the request by each quota, if its charge can be corrected later."""
+    """`units[i]` is what quota i charges for a cost of 1; None if the charge need not be corrected later."""
 
 
 class Claimed(NamedTuple):
-    """The demand of one request on one limit that the compiled kernel may be able to decide about."""
+    """The part of a request that goes to one of several limits, about which the compiled kernel may decide."""
 
     limit: Decider
     key: str
@@ -55,11 +55,11 @@ class Claimed(NamedTuple):
 
 
 def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] | int | None:
-    """Returns the decisions if all limits admit the request; then each has charged it, all in one moment.
+    """Returns the decision of each limit if all admit the request; then all have charged it, in one moment.
 
-    Otherwise charges nothing, and returns the index of a limit that refuses for certain, or None if Python must decide:
-    where the compiled kernel does not, or where a limit of several quotas refuses. With `certain`, only requests that
-    fit into the node's own part of each limit are admitted.
+    Otherwise charges nothing, and returns the index of a limit that refuses with certainty, or None if Python must
+    decide: without the compiled kernel, or if a limit of several quotas refuses. If `certain` is True, only requests
+    that fit into the node's own part of each limit are admitted.
     """
     quotas = [stores_of(limit) for limit, _, _ in claims]
     if not all(quotas):
@@ -68,17 +68,17 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
 
 
 class Joint(NamedTuple):
-    """The answers to a request that several limits have decided about, one for each part."""
+    """The answers of several limits to one request; `settled[i]` is that of part i, `allowed` whether all admit."""
 
     allowed: bool
     settled: list[Settled]
 
 
 def settle_jointly(parts: Sequence[Part]) -> Joint:
-    """Charges all parts in one moment, or none if one refuses; returns the answers.
+    """Charges all parts of a request in one moment, or none if one limit refuses; returns the answers.
 
-    Raises CostExceedsQuota or Reentry, in which case nothing is charged. Raises ValueError if a quota occurs in two
-    parts: finding one of its keys may evict another that has not been charged yet.
+    If it raises CostExceedsQuota or Reentry, nothing is charged. Raises ValueError if a quota occurs in two parts: to
+    look up one of its keys may evict the other, which has not been charged yet.
     """
     tables = [table for part in parts for table in part.limit.tables]
     if len(set(map(id, tables))) < len(tables):
@@ -91,9 +91,9 @@ def settle_jointly(parts: Sequence[Part]) -> Joint:
 
 
 def run_under(kernel: KernelFields, locks: Sequence[Lock], work: Callable[[], T]) -> T:
-    """Calls `work` with all given locks of a kernel held, and returns its result. Raises Reentry.
+    """Calls `work` with all `locks` of a kernel held, and returns its result. Raises Reentry if this thread holds one.
 
-    Work that `work` puts off until no lock is held is done after the last lock is released.
+    What `work` puts off until no lock is held is done after the last lock is released.
     """
     order = list(locks)
     wanted = False
@@ -155,9 +155,9 @@ def _charged(part: Part, option: Weighed, now_ns: int) -> Settled:
 
 
 def _refused(part: Part, options: Sequence[Weighed], now_ns: int) -> Settled:
-    """Counts the refusal at all options of a limit (a share and its parent's pool); returns the one with least wait.
+    """Counts a refusal at each of `options`, such as a share and its parent's pool; returns that with the least wait.
 
-    The answer is certain only if the refusals of all options are certain.
+    The returned refusal is certain only if all of them are.
     """
     answers = [option.refuse(now_ns, counted=part.counted).decision for option in options]
     certain = all(answer.certain for answer in answers)

@@ -16,7 +16,7 @@ Many: TypeAlias = Sequence[int] | memoryview
 
 
 def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]]:
-    """Returns a function that decides about many keys of a limit in one call."""
+    """Returns the function by which a limit decides about many keys in one call; it takes keys and costs."""
     if COMPILED and len(table.tables) == 1:
         compiled: Callable[[Sequence[str], Many | None], list[bool]] = cast("Any", table.tables[0].cells).allow_many
         return compiled
@@ -24,7 +24,10 @@ def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]
 
 
 def allow_many(table: Decider, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
-    """Returns for each key whether it is admitted, in order. Checks all arguments before it charges any key."""
+    """Returns for each of `keys`, in order, whether its request is admitted, and charges the admitted ones.
+
+    `costs[i]` is the cost for `keys[i]`; None means that each costs 1. Checks all arguments before it charges any key.
+    """
     bytes_max = table.tables[0].kernel.key_bytes_max
     checked = [plain_key(key, bytes_max) for key in keys]
     if costs is None:

@@ -20,11 +20,11 @@ class Declaring(Protocol):
     tables: dict[str, Table]
 
     def declare(self, name: str, limit: Limit, policy: Policy, /) -> Table:
-        """Returns the table of a limit, and makes it if there is none. Raises LimitConflict."""
+        """Returns the table of the limit `name`, and makes it if there is none. Raises LimitConflict."""
         ...
 
     def table(self, name: str, limit: Limit, policy: Policy, /) -> Table:
-        """Returns the table of a limit or of one of its quotas, and makes it if there is none. Raises LimitConflict."""
+        """Does the same as `declare`, where `name` may also be the name of one quota of a limit."""
         ...
 
 
@@ -35,16 +35,16 @@ class Composites:
         self._kernel = kernel
         self._all_of: dict[str, AllQuotas] = {}
         self._begun: dict[str, dict[str, Limit]] = {}
-        """The limits with several quotas whose tables are being made, with their quotas by name. If a signal handler or
-        another thread makes the same declaration meanwhile, it may use these tables."""
+        """By the name of a limit with several quotas whose tables are being made: its quotas by name. If a signal
+        handler or another thread declares the same limit meanwhile, it may use these tables."""
         self._shares: dict[str, ShareLimit] = {}
 
     def declare(
         self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[Table] | None = None
     ) -> Decider:
-        """Declares a limit with these quotas.
+        """Declares the limit `name` with `quotas` by name, and returns it.
 
-        `parents` are the tables of the limiter that this one has a share of, if any.
+        If the limit has a share of a parent's quota, `parents` are the parent's tables; otherwise None.
 
         Raises InvalidLimit, InvalidSetting or LimitConflict.
         """
@@ -66,7 +66,7 @@ class Composites:
         )
 
     def all_of(self, name: str, limits: Mapping[str, Limit], policy: Policy) -> AllQuotas:
-        """Returns the limit with several quotas, each under its own name; declares it if needed.
+        """Returns the limit `name` with the quotas `limits` by name, and declares it if there is none.
 
         Raises LimitConflict.
         """
@@ -82,12 +82,15 @@ class Composites:
         return self._all_of.get(name) or self._all_of.setdefault(name, AllQuotas(name, tables))
 
     def _stands_for(self, name: str, limits: Mapping[str, Limit]) -> bool:
-        """Returns whether the name belongs to a limit with exactly these quotas that is or is being declared."""
+        """Returns whether `name` is, or is just being, declared as a limit with exactly the quotas `limits`."""
         known = self._all_of.get(name)
         return limits == (self._begun.get(name) if known is None else {each.name: each.limit for each in known.tables})
 
     def share(self, name: str, limit: Limit, policy: Policy, *, parent: Table) -> ShareLimit:
-        """Returns the limit that has a share of its parent's quota. Raises InvalidLimit or LimitConflict."""
+        """Returns the limit `name`, whose quota `limit` is a share of the parent's quota; declares it if there is none.
+
+        Raises InvalidLimit or LimitConflict.
+        """
         known = self._shares.get(name)
         if known is None:
             self.refuse(name, limit)
@@ -112,7 +115,7 @@ class Composites:
             raise LimitConflict(name, f"{share.limit}, a share of {share.tables[1].name!r}", requested)
 
     def start_over(self) -> None:
-        """Replaces the locks after a fork, as the thread that held one may be gone."""
+        """Replaces the locks in a forked child, which has no thread to release a lock that was held."""
         for limit in self._all_of.values():
             limit.share_lock()
 

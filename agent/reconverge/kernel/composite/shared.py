@@ -25,7 +25,7 @@ from reconverge.limit.limit import FIRST_HIT, PACED, Limit
 
 
 class ShareLimit:
-    """A limit that has a share of a parent's quota: decides by the share, then by the parent's pool.
+    """A limit that has a share of a parent's quota: the share decides first, and if it refuses, the parent's pool.
 
     Implements `Decider`.
     """
@@ -41,26 +41,26 @@ class ShareLimit:
         self._pool = pool
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether the share, or else the pool, has room for the request; if so, charges it there."""
+        """Returns whether the share has room for the request, or else the pool; if so, charges it there."""
         cost = self._share.cost_of(cost, kind)
         return any(table.allow(key, cost) for table in self.able((cost,)))
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides as `allow`; returns the decision with its grounds.
+        """Decides and charges as `allow` does; returns the decision with its grounds.
 
-        A refusal is that of the share or of the pool, whichever may admit the request first.
+        A returned refusal is the one with the shorter wait, of the share's and the pool's.
         """
         cost = self._share.cost_of(cost, kind)
         return self._first(table.hit(key, cost) for table in self.able((cost,)))
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:  # noqa: ARG002  # see below
-        """Returns False, as the pool may admit a request that the share refuses: a closer look is needed."""
+        """Returns False: the pool may admit a request that the share refuses, so only a full check can tell."""
         return False
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides as `hit`; also returns where the cost was charged, so that it can be corrected later.
+        """Decides and charges as `hit` does; also returns the charges, so that they can be corrected later.
 
-        A correction of a borrowed cost thus reaches the pool.
+        The charge of a request that the pool has admitted is one to the pool, so a correction reaches the pool.
         """
         unit = self._share.cost_of(1, kind)
         cost = self._share.cost_of(cost, kind)
@@ -84,19 +84,22 @@ class ShareLimit:
         return self._share.usage(key)
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """Returns how much `key` has used of the share and of the parent's pool, by name."""
+        """Returns how much `key` has used of the share and of the parent's pool, by the names of both tables."""
         return {table.name: table.usage(key) for table in self.tables}
 
     def reset(self, key: str) -> None:
-        """Forgets what `key` has used of its share. The use of the pool stays, as it belongs to the parent."""
+        """Forgets what `key` has used of its share.
+
+        Its use of the pool stays, because the pool belongs to the parent.
+        """
         self._share.reset(key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives a cost back to the share. A borrowed cost goes back to the pool only when a reservation is settled."""
+        """Gives a cost back to the share. To the pool, only the settlement of a reservation can give cost back."""
         self._share.refund(key, cost, kind)
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub about `keys`, for the share and the pool."""
+        """Queues `keys` to be reported, for the share and the pool, so that the hub grants allowances on them."""
         keys = list(keys)
         for table in self.tables:
             table.warm(keys)
@@ -105,7 +108,10 @@ class ShareLimit:
         return self._share.refuse_reentry()
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides at `now_ns`; returns the verdict of the share, and if the share refused, also that of the pool."""
+        """Decides and charges as `allow` does, at `now_ns`.
+
+        Returns the verdict of the share, and if the share has refused, also the verdict of the pool.
+        """
         verdicts: list[Verdict] = []
         for table in self.tables:
             verdicts.append(table.decide(key, cost, now_ns))
@@ -114,7 +120,7 @@ class ShareLimit:
         return tuple(verdicts)
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost of a request, which is the same in the share and in the pool.
+        """Returns the cost of a request once: it is the same for the share and for the pool.
 
         Raises InvalidCost or UnknownKind.
         """
@@ -133,7 +139,7 @@ class ShareLimit:
         self.policy = self._share.policy
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """Returns the share, the pool or both: those that could ever admit a cost.
+        """Returns the table of the share, the pool's or both: the tables that could ever admit the cost.
 
         Raises CostExceedsQuota if neither could.
         """
@@ -144,7 +150,7 @@ class ShareLimit:
         return able
 
     def _first(self, answers: Iterator[Decision]) -> Decision:
-        """Returns the first answer that admits; if none admits, the refusal with the shortest wait."""
+        """Returns the first answer that admits the request; if none does, the refusal with the shortest wait."""
         refusals = []
         for answer in answers:
             if answer.allowed:
@@ -155,10 +161,10 @@ class ShareLimit:
 
 
 def what_is_left(pool: Limit, share: Limit) -> Limit:
-    """Returns a parent's limit without one more share: `pool`, which is outside all earlier shares, less `share`.
+    """Returns the limit of a parent's pool after one more share is taken out of it: `pool` less `share`.
 
-    The shares and the rest add up to the whole, because both are counted alike: in the same windows, or, for buckets,
-    filled and drained at rates and bursts that add up. Raises InvalidLimit if the share cannot be taken out.
+    All shares and the pool add up to the parent's limit, because they are counted alike: in the same windows, or in
+    buckets whose rates and bursts add up. Raises InvalidLimit if the share cannot be taken out.
     """
     text = str(share)
     if pool.soft or share.soft:
@@ -189,5 +195,5 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
 
 
 def _counted(limit: Limit) -> Limit:
-    """Returns the limit with a fixed quota and burst: two limits with the same result are counted alike."""
+    """Returns `limit` with a fixed quota and burst: two limits are counted alike if their results are equal."""
     return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

@@ -1,4 +1,4 @@
-"""Detects that a new hub withholds what is free of a strict limit, and asks it again until it grants that."""
+"""Detects that a new hub withholds the free quota of a strict limit, and asks the hub again until it grants it."""
 
 # Theory of operation.
 #
@@ -14,22 +14,22 @@ from reconverge.kernel.reporting.requests import request_early
 from reconverge.kernel.table.table import Table
 
 SPEAK_UP_NS = SECOND_NS
-"""The time within which every node reports to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
+"""The nanoseconds within which every node reports to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
 
 
 def _grants_ns(cell: Cell) -> int:
-    """Returns from when on a hub that was new at its first answer grants strict limits."""
+    """Returns the moment from which a hub that was new at its first answer grants allowances on strict limits."""
     return cell.shard.met_ns + _node_interval_ns(cell) + SPEAK_UP_NS
 
 
 def _node_interval_ns(cell: Cell) -> int:
-    """Returns the sync interval that the hub counts on: the node's, which limits may shorten for themselves."""
+    """Returns the sync interval by which the hub reckons: the node's, even if the limit has one of its own."""
     assert isinstance(cell.table, Table)
     return cell.table.kernel.interval_ns
 
 
 def withholds(cell: Cell, cost: int) -> bool:
-    """Returns whether the last answer has refused a cost that is free, as it came from a new hub."""
+    """Returns whether the hub's last answer refused `cost` although it is free, because the hub was new."""
     table = cell.table
     if table.policy.overshoot_milli or _node_interval_ns(cell) > SPEAK_UP_NS:
         return False
@@ -37,7 +37,7 @@ def withholds(cell: Cell, cost: int) -> bool:
 
 
 def wait_out(cell: Cell) -> int:
-    """Requests another report in a while; returns from when on the hub grants what is free."""
+    """Requests an early report that asks the hub again; returns the moment from which the hub grants its free quota."""
     grants_ns = _grants_ns(cell)
     if cell.denied:
         request_early(cell, min(cell.reported_ns + cell.table.interval_ns, grants_ns))

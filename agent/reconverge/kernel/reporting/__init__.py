@@ -1,1 +1,1 @@
-"""Reports of cells to the hub: their content and order, and the merging of its answers."""
+"""Reports of cells to the hub: the content of each, their order, and how the hub's answers are merged into cells."""

@@ -1,4 +1,4 @@
-"""Selects the cells of a shard that have something to report, and remembers when to look at quiet ones again."""
+"""Selects the cells of a shard that have something to report, and stores when to look at quiet cells again."""
 
 # Theory of operation.
 #
@@ -42,22 +42,22 @@ from reconverge.kernel.reporting.cell_reports import look_again
 from reconverge.kernel.reporting.lanes import Lanes
 
 GROUP_MAX = 256
-"""The most cells in a group."""
+"""The most cells that may ever join one group of the agenda."""
 MIXED_MAX = 16
-"""A group with this many cells takes only further cells that were reported at the same time: such cells are alike, and
-take less memory."""
+"""Once this many cells have joined a group, it takes only cells that were reported at the same moment as the last cell,
+because cells that are alike take less memory."""
 OPEN_MAX = 8
-"""How many groups a cell may join: those that were begun last."""
+"""How many groups a cell may choose from: the groups that were begun last."""
 PROMISED_SHARE = 16
-"""One cell of a batch in this many is reserved for quiet cells while more changed cells wait than a batch holds."""
+"""While more changed cells wait than a batch holds, 1/PROMISED_SHARE of the batch is reserved for quiet cells."""
 LOOKS_MAX = 512
-"""The most promises that one call looks at, so that it does not hold up decisions or the event loop."""
+"""The most scheduled looks that one call makes, so that it does not hold up decisions or the event loop."""
 PASSED_MAX = 1024
-"""The most cells, reported or forgotten meanwhile, that one call skips."""
+"""The most cells that one call skips because they were reported or forgotten after they had been queued."""
 
 
 class Group:
-    """Cells of one limit that are due for another look at the same moment, in the order in which they were added."""
+    """Cells of one limit whose next look is due at the same moment, in the order in which they were added."""
 
     __slots__ = ("cells", "due_ns", "home", "joined", "number", "reported_ns")
 
@@ -76,25 +76,25 @@ class Group:
 
 
 class Agenda:
-    """The moments at which to look at quiet cells again, the earliest first. Each cell has at most one such moment.
+    """The schedule of looks at quiet cells, the earliest first. A cell has at most one scheduled look.
 
-    Cells are kept in groups. Groups for the same moment are ordered by when they were begun.
+    Cells are kept in groups of the same moment; among groups of one moment, the group begun first comes first.
     """
 
     __slots__ = ("_empty", "_group_of", "_groups", "_numbers", "_open")
 
     def __init__(self) -> None:
         self._groups: list[Group] = []
-        """The groups, as a heap."""
+        """All groups, as a heap by moment and number."""
         self._open: list[Group] = []
-        """The groups that further cells may join."""
+        """The groups that further cells may join, the newest last."""
         self._group_of: dict[Cell, Group] = {}
         self._numbers = 0
         self._empty = 0
-        """How many of the groups have no cell left in them."""
+        """How many of the groups in the heap have no cells any more."""
 
     def promise(self, cell: Cell, due_ns: int) -> None:
-        """Schedules another look at a cell for `due_ns`; this replaces an earlier date."""
+        """Schedules the next look at `cell` for `due_ns`, in place of the moment that was scheduled before."""
         self.forget(cell)
         group = self._group_for(cell, due_ns)
         group.cells[cell] = None
@@ -150,13 +150,13 @@ class ShardFields:
 
     early_ns: int
     dirty: Lanes
-    """Cells with something new since their last report, for the next round."""
+    """Cells that have changed since their last report, for the next round."""
     round: Lanes
-    """The cells that the round in progress has yet to report."""
+    """Cells that the round in progress still has to report."""
     urgent: Lanes
-    """Cells that should be reported before the next regular exchange."""
+    """Cells to report in an early exchange, before the next regular exchange."""
     agenda: Agenda
-    """When to look at the quiet cells again."""
+    """When to look again at cells that have not changed."""
 
     def begin(self) -> None:
         """Empties all queues: no cell has anything to report."""
@@ -165,15 +165,15 @@ class ShardFields:
         self.agenda = Agenda()
 
     def begin_round(self) -> None:
-        """Begins a round of the cells that are dirty now.
+        """Begins a round, which will report the cells that are in `dirty` now.
 
-        The two queues swap their contents, and neither object is replaced: a deciding thread may be about to append.
+        The two queues are swapped, and neither is replaced by a new one: a deciding thread may be about to append.
         """
         self.dirty, self.round = self.round, self.dirty
 
 
 class TallyFields:
-    """The counts and the queue of a `Tally`."""
+    """The sums of charges and refunds, and the queue of new keys, of a `Tally`."""
 
     __slots__ = ("charged", "fresh", "fresh_from_ns", "refunded")
 
@@ -182,7 +182,7 @@ class TallyFields:
     fresh: deque[Cell]
     """The limit's new keys of one shard, which wait for their first report."""
     fresh_from_ns: int
-    """No further new key may ask for an exchange ahead of time before this moment."""
+    """The moment before which no further new key may request an early exchange."""
 
     def begin(self) -> None:
         """Empties the queue of new keys."""
@@ -193,7 +193,7 @@ class TallyFields:
 def due_cells(
     shard: ShardFields, now_ns: int, early: bool, begins: bool, companions_max: int, cells_max: int
 ) -> tuple[list[Cell], bool]:
-    """Returns the cells to report now, each once, in the order in which they were queued, and whether more are due.
+    """Returns the cells to report now, in the order in which they were queued, and whether more cells are due.
 
     An early exchange takes the urgent cells. It takes the other changed cells as well if there are at most
     `companions_max`. A regular exchange reserves up to half of its places for cells of the round, so that a limit whose
@@ -215,7 +215,7 @@ def due_cells(
 
 
 def put_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes, lock: Lock, most: int) -> int:
-    """Moves up to `most` of a limit's new keys into the queues of the next batch; takes `lock` for each key.
+    """Moves up to `most` of a limit's new keys into the queues of the next batch; takes the limit's `lock` for each.
 
     Urgent cells join the shard's urgent queue, the others join `waiting`. Returns how many new keys were moved.
     """
@@ -229,9 +229,9 @@ def put_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes, lock: Lo
 
 
 def _put_one_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes) -> bool:
-    """Moves one cell to the next batch; returns whether it is still a new key.
+    """Moves one cell into the queues of the next batch; returns whether the cell is still a new key.
 
-    Returns False if the key has left, or if the hub has answered for it since its clock jumped.
+    Returns False if the node has dropped the key, or if the hub has answered about it since it was queued.
     """
     cell = tally.fresh.popleft()
     if not cell.fresh:
@@ -242,7 +242,7 @@ def _put_one_forward(tally: TallyFields, shard: ShardFields, waiting: Lanes) -> 
 
 
 def _take_wanted(shard: ShardFields, now_ns: int, ripe: bool, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Moves urgent cells into `cells`; with `ripe`, only those that are due. Returns whether there may be more."""
+    """Moves urgent cells into `cells`; if `ripe`, only cells that are due. Returns whether more may be due."""
     urgent = shard.urgent
     shard.early_ns = NEVER_NS
     passed, more = 0, False
@@ -270,7 +270,7 @@ def _is_to_be_taken(cell: Cell, now_ns: int, ripe: bool, cells: dict[Cell, None]
 
 
 def _take_stirred(waiting: Lanes, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Moves changed cells from `waiting` into `cells`; returns whether there may be more."""
+    """Moves changed cells from `waiting` into `cells`, up to `cells_max` in all; returns whether more may wait."""
     passed = 0
     for _ in range(len(waiting)):
         if passed == PASSED_MAX:
@@ -286,7 +286,7 @@ def _take_stirred(waiting: Lanes, cells: dict[Cell, None], cells_max: int) -> bo
 
 
 def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Moves quiet cells that are due into `cells` if they are worth a report; returns whether there may be more."""
+    """Moves quiet cells that are due and worth a report into `cells`; returns whether more may be due."""
     agenda = shard.agenda
     for _ in range(LOOKS_MAX):
         if agenda.due_ns() > now_ns:

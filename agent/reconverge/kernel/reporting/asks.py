@@ -1,4 +1,4 @@
-"""Requests that ask the hub: the budget of exchanges that they may cause, and their wake-up at an answer."""
+"""Requests that ask the hub: the budget of exchanges that they may cause, and how an answer wakes them."""
 
 # Theory of operation.
 #
@@ -25,22 +25,23 @@ from typing import Protocol
 from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS
 
 ASKS_MAX = 1000
-"""The most exchanges per second that asks of one node may cause: one for each round trip of a millisecond."""
+"""The most exchanges per second that asking requests of one node may cause: one for each round trip of a
+millisecond."""
 TURN_NS = 2 * MILLISECOND_NS
-"""How often the exchange loop notes that it runs, while a batch is under way."""
+"""How often the exchange loop notes that it runs while a batch is under way, in nanoseconds."""
 BURST_NS = SECOND_NS // 10
-"""The time for which an unused budget accumulates."""
+"""The nanoseconds for which unused budget accumulates."""
 
 
 class Asker(Protocol):
-    """A request that waits for an answer of the hub."""
+    """A request that waits for the hub's answer to its ask."""
 
     def wake(self) -> None:
         """Makes the request check whether its answer has come. Never waits, and never fails."""
 
 
 class AskBudget:
-    """A budget of exchanges that a node may begin because of asks. The caller passes the time."""
+    """The budget of exchanges that a node may begin for requests that ask the hub. Callers pass the time."""
 
     def __init__(self, per_second: int) -> None:
         self.per_second = per_second
@@ -49,12 +50,12 @@ class AskBudget:
     def start_over(self) -> None:
         """Fills the budget."""
         self._most = max(SECOND_NS, self.per_second * BURST_NS)
-        """The full budget, in exchanges times nanoseconds."""
+        """The most that the budget holds, in billionths of an exchange."""
         self._credit = self._most
         self._since_ns = 0
 
     def take(self, now_ns: int) -> bool:
-        """Takes one exchange from the budget; returns whether there was one."""
+        """Takes one exchange from the budget; returns False if the budget is used up."""
         if not self.per_second:
             return False
         passed_ns = max(0, now_ns - self._since_ns)
@@ -65,81 +66,87 @@ class AskBudget:
 
 
 class AskState:
-    """The state of asks at one shard of the hub. Moments are monotonic nanoseconds."""
+    """The state of the requests that ask one shard of the hub, and of the batches that carry their asks.
+
+    Moments are monotonic nanoseconds.
+    """
 
     acked_ns: int
-    """When the last batch that was answered had been sent."""
+    """When this node sent the last batch that the hub has answered."""
     under_way_ns: int
-    """When the batch was taken that waits for its answer; NEVER_NS if no batch waits."""
+    """When the batch was taken that waits for the hub's answer; NEVER_NS if no batch waits."""
 
     def forget_asks(self) -> None:
         """Forgets all requests that ask the hub, and whether the hub has left a batch unanswered."""
         self.asking_ns = NEVER_NS
-        """When the next batch should leave because of asks, if none is under way; NEVER_NS if no request asks."""
+        """When the next batch should leave for requests that ask, if none is under way; NEVER_NS if no request asks."""
         self.askers: dict[Asker, None] = {}
-        """The requests that wait for an answer; changed in single steps, so that they need no lock."""
+        """The set of requests that wait for an answer, as a dict; each change is a single step, so that it needs no
+        lock."""
         self.unread: dict[Asker, None] = {}
-        """The requests that have an answer, and have not looked at it yet."""
+        """The set of requests that were woken by an answer and have not looked at it yet, as a dict."""
         self.met_ns = NEVER_NS
-        """When the hub's first answer came; NEVER_NS before. A hub that is new grants no strict limit at first."""
+        """When the hub's first answer came; NEVER_NS before. At first, a new hub grants no allowances on strict
+        limits."""
         self.turned_ns = NEVER_NS
-        """When the exchange loop last ran, with a batch under way; NEVER_NS while no batch is."""
+        """When the exchange loop last ran while a batch was under way; NEVER_NS if no batch is under way."""
         self.free_ns = -NEVER_NS
-        """Since when no batch is under way, if none is."""
+        """If no batch is under way: the moment since which none is."""
         self._stood_ns = 0
-        """For how many nanoseconds in all the exchange loop had stood still when it last ran."""
+        """For how many nanoseconds in all the exchange loop had not run although it should have, when it last ran."""
         self._stood_before_ns = 0
         """The value of `_stood_ns` when the last batch was taken."""
         self.distance_ns = 0
-        """How long an answer takes: the last round trip, or the shortest recent one if that was shorter, less the time
-        for which the exchange loop was late.
+        """How many nanoseconds an answer takes: the last round trip, or a recent shorter one, less the time for which
+        the exchange loop was late.
 
-        0 until the second answer: the first round trip also opens the connection, which no later one does."""
+        It is 0 until the second answer, because the first round trip also opens the connection."""
         self._in_vain_ns: int | None = None
-        """The value of `acked_ns` when the hub left an ask without an answer."""
+        """The value of `acked_ns` when the hub last left a batch unanswered; None if it has not."""
 
     @property
     def in_vain(self) -> bool:
-        """Returns whether the hub has left a batch unanswered, and has not answered any since."""
+        """Returns whether the hub has left a batch unanswered, and has answered no batch since."""
         return self._in_vain_ns == self.acked_ns
 
     def note_turn(self, now_ns: int) -> None:
-        """Stores `now_ns` as the last turn of the exchange loop, while a batch is under way."""
+        """Notes that the exchange loop runs at `now_ns`, while a batch is under way."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns = now_ns
 
     def note_taken(self, now_ns: int) -> None:
-        """Notes that the exchange loop takes the cells that requests ask about."""
+        """Notes that the exchange loop takes, at `now_ns`, the batch with the cells that requests ask about."""
         self._stood_ns += self._kept_waiting_ns(now_ns)
         self._stood_before_ns = self._stood_ns
 
     def note_free(self, now_ns: int) -> None:
-        """Notes that no batch is under way any more."""
+        """Notes that since `now_ns` no batch is under way any more."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns, self.free_ns = NEVER_NS, now_ns
 
     def stood_by(self, now_ns: int) -> int:
-        """Returns for how many nanoseconds the exchange loop has stood still, up to now, while requests waited for it.
+        """Returns for how many nanoseconds in all, until `now_ns`, the exchange loop did not run while requests waited.
 
-        This is the time from a request's ask until the loop takes it, and the time by which the loop's turns were late.
+        That is the time from an ask until the loop takes it into a batch, and the time by which the loop's turns were
+        late.
         """
         if self.turned_ns < NEVER_NS:
             return self._stood_ns + max(0, now_ns - self.turned_ns - TURN_NS)
         return self._stood_ns + (self._kept_waiting_ns(now_ns) if self.under_way_ns >= NEVER_NS else 0)
 
     def without_standing_ns(self, round_trip_ns: int) -> int:
-        """Returns the last round trip without the time for which the exchange loop itself stood still."""
+        """Returns `round_trip_ns` of the last batch, less the time for which the exchange loop itself did not run."""
         return max(0, round_trip_ns - (self._stood_ns - self._stood_before_ns))
 
     def _kept_waiting_ns(self, now_ns: int) -> int:
         return max(0, now_ns - max(self.asking_ns, self.free_ns))
 
     def note_in_vain(self) -> None:
-        """Notes that the hub has left a batch unanswered: no request waits for the hub until it answers again."""
+        """Notes that the hub has left a batch unanswered: no request waits for the hub until the hub answers again."""
         self._in_vain_ns = self.acked_ns
 
     def wake_askers(self) -> None:
-        """Wakes all requests that ask, so that each looks for its answer."""
+        """Wakes all requests that ask, so that each checks whether its answer has come."""
         for asker in list(self.askers):
             self.unread[asker] = None
             if asker in self.askers:
@@ -148,10 +155,10 @@ class AskState:
                 self.unread.pop(asker, None)
 
     def note_looked(self, asker: Asker) -> None:
-        """Notes that a request has looked at its answer."""
+        """Notes that a request which was woken has looked at its answer."""
         self.unread.pop(asker, None)
 
     def forget_asker(self, asker: Asker) -> None:
-        """Removes a request that does not wait for an answer any more."""
+        """Removes a request that no longer waits for an answer."""
         self.askers.pop(asker, None)
         self.unread.pop(asker, None)

@@ -20,7 +20,10 @@ class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute b
 def report_cells(
     cells: Iterable[Cell], indexes: dict[str, int], now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
 ) -> Reports:
-    """Returns the reports of the given cells; drops cells with nothing to report. `indexes` numbers the limits."""
+    """Returns the reports of `cells`, and calls `drop` for each cell that has nothing to report.
+
+    `indexes` gives each limit's name its index in the batch; this function adds the limits of the reports.
+    """
     reported: list[Cell] = []
     reports: list[CellReport] = []
     for cell in cells:
@@ -38,7 +41,7 @@ def report_cells(
 def report_or_drop(
     cell: Cell, index: int, now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
 ) -> CellReport | None:
-    """Returns the report of a cell, under its lock. If the cell has nothing to report, drops it and returns None."""
+    """Returns the report of a cell. If the cell has nothing to report, calls `drop` for it and returns None."""
     return cell.table.lock.run(_report_or_drop, cell, index, now_ns, in_touch, drop)
 
 
@@ -52,7 +55,7 @@ def _report_or_drop(
 
 
 def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
-    """Applies the answer to a report, under the cell's lock; returns whether requests that wait must be woken."""
+    """Applies `answer` to the cell of `report`; returns whether requests that wait for room must be woken."""
     return cell.table.lock.run(_hear, cell, report, answer, heard_ns, now_ns)
 
 
@@ -64,12 +67,12 @@ def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now
 
 
 def look_again_at(cell: Cell, now_ns: int) -> bool:
-    """Takes the cell's lock and calls `look_again`."""
+    """Calls `look_again` with the lock of the cell's limit held."""
     return cell.table.lock.run(look_again, cell, now_ns)
 
 
 def rebase(cell: Cell, now_ns: int) -> None:
-    """Moves a cell to the corrected time of the hub, under its lock, and queues it if it has use that still counts."""
+    """Moves a cell to the corrected time of the hub, and queues it for a report if it has use that still counts."""
     cell.table.lock.run(_rebase, cell, now_ns)
 
 
@@ -85,7 +88,7 @@ def rebase_cells(cells: list[Cell], now_ns: int) -> None:
 
 
 def apply_answers(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
-    """Applies the answer to each report; returns the cells whose waiting requests must be woken."""
+    """Applies to the cell of each report its answer; returns the cells whose waiting requests must be woken."""
     news: list[Cell] = []
     for cell, report, answer in zip(reports.cells, reports, answers, strict=True):
         if hear(cell, report, answer, heard_ns, now_ns):

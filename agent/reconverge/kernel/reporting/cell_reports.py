@@ -1,4 +1,4 @@
-"""Makes the report of a cell, and merges the hub's answer into the cell: the node's half of the allowances protocol.
+"""Makes the report of a cell, and merges the hub's answer into the cell: the node's half of the allowance protocol.
 
 The hub's half is the merge rule (`reconverge_sync.merge`).
 """
@@ -82,30 +82,30 @@ from reconverge.kernel.cell import (
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_early
 
 DEMAND_ARRIVALS = 8
-"""The number of requests, about, over which demand is averaged."""
+"""Over about how many requests the demand on a key is averaged."""
 DEMAND_FAINT = 0.3
-"""Fewer requests than this per window are not worth an allowance."""
+"""A key with fewer requests per window than this needs no allowance."""
 BASE_SLACK = 0.8
-"""A base allowance is lowered when the node's share falls below this part of it."""
+"""A base allowance is lowered when this node's share of the capacity is less than this part of it."""
 BUCKET_MARGIN = 1.1
-"""The factor by which a bucket's share of the drain should exceed the demand."""
+"""A node needs so large an allowance on a bucket that its part of the drain is its demand times this."""
 ALONE_INTERVALS_MAX = 32
-"""The most intervals between two looks at a quiet cell while no other node has a need: so long the next node that needs
-its allowance may have to wait."""
+"""The most sync intervals between two looks at a quiet cell while no other node needs its allowance. The next node that
+needs it may have to wait for as long."""
 SURPLUS_SHARE = 0.03
-"""An unused allowance of this share of the capacity is worth an early exchange when other nodes may lack it."""
+"""An unused allowance of this share of the capacity or more is worth an early exchange when other nodes may lack it."""
 TIGHT_SHARE = 0.25
 """Other nodes may lack allowances when less than this share of the capacity is free."""
 SURPLUS_CHECKS = 8
-"""How often per interval a node looks for such an unused allowance."""
+"""How often per sync interval a node looks for unused allowances that are worth an early exchange."""
 SURPLUS_AFTER = 3
-"""These looks begin when 1/SURPLUS_AFTER of the interval, a third, is over."""
+"""A node begins to look for unused allowances when 1/SURPLUS_AFTER of the sync interval is over."""
 ROOM_INTERVALS_MAX = 16
-"""The most intervals until a key for which the hub had no room is reported again; the first time it is one interval."""
+"""The most sync intervals until a key for which the hub had no room is reported again; at first it is one interval."""
 
 
 def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
-    """Lowers the cell's allowances to its need, and returns its report; None if it has nothing left to report.
+    """Lowers the cell's allowances to its need, and returns its report; None if the cell has nothing to report.
 
     Allowances are lowered only while the node is in touch with the hub: a node that is cut off keeps its allowances
     until their lease ends.
@@ -157,7 +157,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
 
 
 def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
-    """Returns the report of a cell; `asked` is already encoded as the report's field of that name."""
+    """Returns the report of a cell with its present numbers; `asked` is the report's encoded field of that name."""
     current, previous = cell.table.meter.report(cell, now_ns)
     return CellReport(
         limit=limit_index,
@@ -178,15 +178,16 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
 
 
 def _said_allowance(cell: Cell) -> int:
-    """Returns the allowance to report; 0 for a key of which this node keeps no allowance beyond its use."""
+    """Returns the allowance to report: the cell's, or 0 if this node keeps no allowance beyond its use."""
     return 0 if keeps_no_allowance(cell) else cell.allowance
 
 
 def _said_asked(cell: Cell, hits_only: bool) -> int:
     """Returns the `asked` field of a report: the cost of all requests on this node since the last report.
 
-    For a key about which requests ask the hub, the field encodes the cost that waits for the hub. If no request has
-    asked since the last report, a request that was refused counts as waiting: it may come again.
+    For a key about which requests ask the hub, the field encodes the cost that waits for the hub's answer. If no
+    request has asked since the last report (`hits_only`), a refused request counts as waiting, because it may come
+    again.
     """
     if _asks(cell):
         waiting = cell.ask if hits_only and not cell.waiting else cell.waiting
@@ -195,7 +196,7 @@ def _said_asked(cell: Cell, hits_only: bool) -> int:
 
 
 def _asks(cell: Cell) -> bool:
-    """Returns whether requests about this key ask the hub in doubt: the last request did, or one shortly before it.
+    """Returns whether requests about this key ask the hub if in doubt: the last request did, or one shortly before.
 
     Always False for a paced limit, whose nodes need allowances.
     """
@@ -203,7 +204,7 @@ def _asks(cell: Cell) -> bool:
 
 
 def _leaves(cell: Cell, in_touch: bool) -> bool:
-    """Returns whether this is the last report of a key: it is marked to leave, and no request has come since."""
+    """Returns whether this is the last report of a key, which was marked for eviction and has had no request since."""
     leaves = cell.leaving and in_touch and not (cell.waiters or cell.arrived or cell.asked or cell.ask)
     if not leaves:
         let_stay(cell)
@@ -211,7 +212,7 @@ def _leaves(cell: Cell, in_touch: bool) -> bool:
 
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
-    """Takes back a report that got no answer: the cell is queued again, and a key that was to leave stays."""
+    """Takes back a report that got no answer: queues the cell again, and keeps a key that was marked for eviction."""
     if report.forgotten:
         let_stay(cell)
     else:
@@ -280,10 +281,10 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
 
 
 def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
-    """Scales the allowances of an answer down if the capacity has fallen since the report that it answers.
+    """Returns `answer`; if the capacity has fallen since the answered report, with its allowances scaled down.
 
     The allowances stay the same parts of the capacity. It may have fallen because the limit was changed, or because the
-    key was moved to another plan. Any other answer is returned as it is. See `table/changes.py`.
+    key was moved to another plan; see `table/changes.py`.
     """
     table = cell.table
     capacity, before = table.capacity, answer.capacity
@@ -298,21 +299,20 @@ def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
 
 
 def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:
-    """Returns whether the hub has recorded that this node may charge something on this key, or needs something."""
+    """Returns whether the hub's ledger has an allowance or a need of this node on this key, after `answer`."""
     held = raised > 0 if floats(cell) else answer.allowance > 0
     return bool(held or _goes_back(cell, report) or answer.base or answer.overdraft or report.need_milli)
 
 
 def _goes_back(cell: Cell, report: CellReport) -> bool:
-    """Returns whether the hub still has on record an allowance that this node gave up, until it reports again."""
+    """Returns whether the hub's ledger still has an allowance that this node has given up since `report`."""
     return keeps_no_allowance(cell) and report.allowance > 0
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
-    """Handles the answer that the hub has no room for this key and stores nothing of it: the node asks again later.
+    """Handles the hub's answer that it has no room for this key and stores nothing of it: the node reports it later.
 
-    The hub's answer changes nothing else: a key that the hub has never answered for keeps the cold
-    allowance of its policy.
+    A key about which the hub has never answered otherwise keeps the cold allowance of its policy.
     """
     table = cell.table
     cell.shard.not_taken += 1
@@ -328,7 +328,7 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
 
 
 def look_again(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a quiet cell that is due should be reported now; if not, another look is scheduled."""
+    """Returns whether a quiet cell whose look is due should be reported now; if not, schedules the next look."""
     interval_ns = cell.table.interval_ns
     kept_at_hub = cell.at_hub or not cell.table.keeps_spare
     if now_ns >= cell.reported_ns + interval_ns or kept_at_hub or _has_surplus(cell, now_ns):
@@ -338,11 +338,11 @@ def look_again(cell: Cell, now_ns: int) -> bool:
 
 
 def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: int) -> None:
-    """Schedules the next look at this cell, in case no request for it comes before.
+    """Schedules the next look at this cell, in case no request about its key comes before.
 
-    The look comes soon while other nodes may lack what the cell holds. Otherwise a cell that has been quiet for some
-    time is looked at again after as much time, until its meter must have run out and it can leave. If no other node had
-    a need at the hub's last answer, no node is taken to lack anything yet.
+    The look comes soon while other nodes may lack the allowance that the cell holds, which takes a need of another node
+    in the hub's last answer. Otherwise, the next look at a cell comes after as much time as the cell has been quiet,
+    until none of its use can count any more and the cell can be dropped.
     """
     table = cell.table
     interval_ns = table.interval_ns
@@ -390,10 +390,10 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
 
 
 def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
-    """Returns when a cell that may hold no spare allowance should give back what it no longer needs.
+    """Returns the moment at which a cell that may hold no spare allowance should give back what it does not need.
 
-    A grant beyond what was asked for goes back at once, and a grant that was asked for counts as used as soon as it is
-    given. Use that has faded since is reported when it amounts to a whole request.
+    An allowance that no request has asked for goes back at once; an allowance that a request has asked for counts as
+    used as soon as it is granted. Use that has expired since is reported when it amounts to a whole request.
     """
     table = cell.table
     if headroom > 0 or cell.base > 0 or cell.overdraft > 0 or cell.need_milli > 0:
@@ -405,7 +405,7 @@ def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
 
 
 def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
-    """Stores the demand on all nodes from an answer; the policy uses it to judge whether the key is calm."""
+    """Stores the demand on all nodes from `answer`, by which the policy judges whether the key is calm."""
     cell.nodes = max(1, answer.nodes)
     cell.fleet_demand = float(answer.demand_milli) / 1000
     if answer.epoch == cell.epoch:
@@ -419,9 +419,9 @@ def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
 
 
 def _measure_demand(cell: Cell, now_ns: int) -> None:
-    """Updates the cell's demand: a weighted mean of the cost asked for per second, over about eight requests.
+    """Updates the cell's demand: the mean cost per second that requests ask for, over about DEMAND_ARRIVALS requests.
 
-    The weights fall exponentially with age.
+    Older requests have less weight in the mean, by an exponential function of their age.
     """
     table = cell.table
     elapsed_s = seconds(now_ns - cell.measured_ns)
@@ -444,7 +444,7 @@ def _measure_demand(cell: Cell, now_ns: int) -> None:
 
 
 def _need(cell: Cell, used: int, *, early: bool) -> float:
-    """Returns the use that this node expects until the next exchange has been answered."""
+    """Returns the allowance beyond `used` that this node is likely to need until the hub answers the next exchange."""
     table = cell.table
     if table.policy.merged_only:
         return 0.0
@@ -471,9 +471,9 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
 
 
 def _need_of_slots(cell: Cell, used: int) -> float:
-    """Returns how many more slots this node is likely to need: its recent peak less those in use, and room to grow.
+    """Returns how many more slots this node is likely to need: its recent peak less `used`, and some to grow.
 
-    The rate of requests does not help here, as a request may last for a millisecond or for an hour.
+    The rate of requests does not show the need, as a request may last for a millisecond or for an hour.
     """
     peak = cell.table.meter.peak(cell, cell.measured_ns)
     need = float(peak - used)
@@ -483,16 +483,16 @@ def _need_of_slots(cell: Cell, used: int) -> float:
 
 
 def _expected(cell: Cell) -> float:
-    """Returns the likely demand on this node until the next exchange has been answered, with a margin."""
+    """Returns the cost likely to be asked for on this node until the hub answers the next exchange, with a margin."""
     horizon_ns = cell.table.interval_ns + cell.shard.round_trip_ns
     return NEED_MARGIN * cell.demand * horizon_ns / SECOND_NS
 
 
 def _lower_allowances(cell: Cell, used: int, need: float) -> None:
-    """Gives back the allowance beyond the use, the need, and this node's fair part of the room that no node needs.
+    """Lowers the allowances to the use, the need, and this node's fair part of the room that no node needs.
 
-    The room is that of the hub's last answer. If the key is kept at the hub, all allowance that is not in use goes
-    back.
+    The room is that of the hub's last answer. If the free part of the limit stays at the hub, all allowance that is not
+    in use goes back.
     """
     table = cell.table
     if not table.keeps_spare:
@@ -525,15 +525,15 @@ def _lower_allowances(cell: Cell, used: int, need: float) -> None:
 
 
 def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
-    """Lowers the overdraft to `part`, or to the part in use if that is more.
+    """Lowers the overdraft to `part`, or to the part of it that is in use if that is more.
 
-    The hub would grant overdraft that is in use to another node as well.
+    If overdraft in use were given back, the hub could grant it to another node as well.
     """
     cell.overdraft = min(cell.overdraft, max(part, used - cell.allowance))
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """Returns the headroom that the cell keeps: this node's fair part of the free capacity at the last answer."""
+    """Returns the headroom that the cell keeps: its fair part of the capacity that was free at the last answer."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:
@@ -544,7 +544,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a cell holds enough that other nodes may lack to justify an exchange that gives it back."""
+    """Returns whether other nodes may lack so much of what the cell holds that an early exchange is worthwhile."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

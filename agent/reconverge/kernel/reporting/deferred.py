@@ -11,7 +11,7 @@ from reconverge.kernel.reporting.agenda import ShardFields
 from reconverge.kernel.reporting.lanes import Lanes
 
 SORTED_MAX: Final = 1024
-"""The most cells that are sorted in one call; further cells are taken as if they were due, which does no harm."""
+"""The most cells that one call sorts; further cells are reported as if they were due, which does no harm."""
 
 
 class LimitInterval(NamedTuple):
@@ -23,7 +23,7 @@ class LimitInterval(NamedTuple):
 
 
 class Later:
-    """The changed cells of one shard whose limits are not due for an exchange yet, by the limits' sync interval."""
+    """The changed cells of one shard whose limits are not due for an exchange yet, by their limits' sync intervals."""
 
     def __init__(self) -> None:
         self._cells: dict[int, deque[Cell]] = {}
@@ -33,17 +33,18 @@ class Later:
 
     @property
     def intervals_ns(self) -> list[int]:
-        """Returns the sync intervals for which at least one cell is deferred."""
+        """Returns the sync intervals of the limits that have at least one deferred cell."""
         return [interval_ns for interval_ns, cells in self._cells.items() if cells]
 
     def holds(self, due: Container[int] | None) -> bool:
-        """Returns whether any cell is deferred for one of the intervals in `due`; None stands for all intervals."""
+        """Returns whether any cell is deferred whose limit has a sync interval in `due`; None stands for all."""
         return any(due is None or interval_ns in due for interval_ns in self.intervals_ns)
 
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
-        """Moves cells that are not due out of `waiting`, and moves up to `most` cells that have become due into it.
+        """Defers the cells in `waiting` that are not due, and moves up to `most` deferred cells that are due into it.
 
-        `due` holds the intervals whose limits are due; None stands for all. Returns whether more due cells remain.
+        `due` has the sync intervals whose limits are due; None stands for all. Returns whether more deferred cells are
+        due.
         """
         if due is not None:
             self._put_aside(waiting, due)
@@ -63,7 +64,7 @@ class Later:
         return False
 
     def give_back(self, shard: ShardFields) -> None:
-        """Moves all deferred cells back to the shard's queue, to be sorted anew, because intervals have changed."""
+        """Moves all deferred cells back into the shard's queue to be sorted again, as sync intervals have changed."""
         for cells in self._cells.values():
             for cell in cells:
                 if cell.dirty:
@@ -86,9 +87,10 @@ class Later:
 
 
 def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[Cell]) -> None:
-    """Moves urgent cells that may not be exchanged again yet from the shard to `held`; `let_ask_again` puts them back.
+    """Moves urgent cells that may not be reported again yet from the shard to `held`; `let_ask_again` puts them back.
 
-    Urgent cells of the limits in `due` stay: a limit's regular exchange reports them however recent their last one was.
+    Urgent cells of limits with a sync interval in `due` stay: the regular exchange reports them, however recent their
+    last report is.
     """
     kept: list[Cell] = []
     for _ in range(min(len(shard.urgent), SORTED_MAX)):
@@ -104,7 +106,7 @@ def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[C
 
 
 def let_ask_again(shard: ShardFields, held: list[Cell]) -> None:
-    """Puts the held cells back into the shard's queue of urgent cells."""
+    """Puts the cells that `hold_back` has moved to `held` back into the shard's queue of urgent cells."""
     for cell in held:
         shard.urgent.append(cell)
         shard.early_ns = min(shard.early_ns, cell.early_ns)

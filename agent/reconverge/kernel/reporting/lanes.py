@@ -26,8 +26,8 @@ from typing import Final
 from reconverge.kernel.cell import Cell, Limited
 
 TURN: Final = 16
-"""How many cells of one limit are taken in a row. A batch has room for turns of 16 limits, and most cells still come
-after one of the same limit, whose lock and numbers are in the processor's cache."""
+"""How many cells of one limit are taken in a row. With this number a batch has room for turns of 16 limits, and most
+cells still follow a cell of the same limit, whose lock and numbers are in the processor's cache."""
 
 
 class Lanes:
@@ -37,14 +37,14 @@ class Lanes:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
-        """The number of this queue. A cell that waits in a numbered queue has that number in `dirty`; 0 is any queue
-        without a number."""
+        """The number of this queue; a cell that waits in the queue has it in `Cell.dirty`. A queue with the number 0
+        does not mark its cells."""
         self._lanes: dict[Limited, deque[Cell]] = {}
-        """The cells by their limit. No lane is empty."""
+        """The lane of each limit, which has the limit's cells in order. No lane is empty."""
         self._cycle: list[Limited] = []
-        """The limits whose turn comes in this cycle, the next one last."""
+        """The limits that still have a turn in this cycle, the next limit at the end."""
         self._left = TURN
-        """How many cells the limit whose turn it is may still give."""
+        """How many more cells may be taken in the present turn."""
 
     def __len__(self) -> int:
         return sum(map(len, list(self._lanes.values())))
@@ -53,7 +53,7 @@ class Lanes:
         return bool(self._lanes)
 
     def append(self, cell: Cell) -> None:
-        """Appends a cell behind the others of its limit, and marks it with the number of this queue, if any."""
+        """Appends a cell behind the others of its limit, and marks it with this queue's number unless that is 0."""
         self._add(cell)
         if self.number:
             cell.dirty = self.number  # last: a cell in two queues does no harm, a marked one in none is never reported
@@ -103,7 +103,11 @@ class Lanes:
         return self._cycle.pop()
 
     def _take_last(self, lane: deque[Cell]) -> Cell:
-        """Takes what may be the last cell of a lane; the lane is removed first, so that no known lane is ever empty."""
+        """Takes the cell of a `lane` that has no other.
+
+        The lane is removed first, so that no lane in the queue is ever empty; cells that another thread has appended
+        meanwhile are queued again.
+        """
         self._lanes.pop(self._end_turn(), None)
         cell = lane.popleft()
         while True:

@@ -1,4 +1,4 @@
-"""Changes of a cell when its node gets another name or stops, the hub loses its data, or a key is forgotten."""
+"""Changes a cell when its node gets another name or stops, when the hub loses its data, or when a key is forgotten."""
 
 # Theory of operation.
 #
@@ -28,7 +28,8 @@ def say_again(cell: Cell) -> None:
 def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
     """Drops the cell's allowances, because its node gets a new name; later use is reported under that name.
 
-    With `hub_remembers`, the use that the hub has confirmed under the old name is taken out of the cell.
+    If `hub_remembers`, takes the use that the hub has confirmed, and goes on counting under the old name, out of the
+    cell.
     """
     table = cell.table
     cell.room = -1
@@ -66,9 +67,9 @@ def give_up_allowance(cell: Cell, now_ns: int) -> None:
 
 
 def forget_confirmed(cell: Cell, now_ns: int) -> None:
-    """Takes out of the meter the use that the hub goes on counting, under an old name or from a last report.
+    """Takes the use that the hub goes on counting, under an old name or after a last report, out of the cell.
 
-    From here on that use counts as use of other nodes, until the hub's next answer. A bucket keeps it: it counts twice
-    then, but drains before long.
+    Until the hub's next answer, that use counts as use of other nodes. A bucket keeps it: there it counts twice, but it
+    drains before long.
     """
     cell.table.meter.disown(cell, now_ns)

@@ -1,4 +1,4 @@
-"""Functions by which decisions request a report of a cell: with the next exchange, or with an earlier one."""
+"""Functions by which decisions request a report of a cell: in the next regular exchange, or in an early one."""
 
 # Theory of operation.
 #
@@ -30,7 +30,8 @@ from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.cell import Cell, Shard
 
 GRANTED_NS = 50 * MILLISECOND_NS
-"""How long a grant waits for its request to charge it: the request's thread may have to wait for its turn."""
+"""For how many nanoseconds an allowance is kept for the request that it was granted for, whose thread may not run at
+once."""
 GRANTED_AGAIN_NS = MILLISECOND_NS
 
 
@@ -47,7 +48,7 @@ def mark_dirty(cell: Cell) -> None:
 
 
 def report_soon(cell: Cell, now_ns: int) -> None:
-    """Queues the cell for the next regular exchange, and has the exchange loop woken if it may not wake by itself."""
+    """Queues the cell for the next regular exchange, and wakes the exchange loop if it may not wake by itself."""
     shard = cell.shard
     # Read before, because a decision of another table may come in between.
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
@@ -57,7 +58,7 @@ def report_soon(cell: Cell, now_ns: int) -> None:
 
 
 def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
-    """Requests an exchange ahead of time, if the hub may have something to grant."""
+    """Requests an early exchange about the cell, if the hub may have something to grant; `spare` is its headroom."""
     table = cell.table
     if table.smooth and cell.allowance > 0:
         return  # its allowance is a part of the rate, which is never used up: only a node without one is in a hurry
@@ -72,7 +73,7 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
 
 
 def take_interest(cell: Cell, now_ns: int) -> None:
-    """Queues a key that was only read for the next exchange; for one at once if the hub has never answered for it."""
+    """Queues a key that was only read for the next exchange; for an early one if the hub has never answered for it."""
     if cell.shard.alone or now_ns - cell.heard_ns <= cell.table.interval_ns:
         return
     report_soon(cell, now_ns)
@@ -81,7 +82,7 @@ def take_interest(cell: Cell, now_ns: int) -> None:
 
 
 def request_early(cell: Cell, when_ns: int) -> None:
-    """Queues the cell to be reported at `when_ns`, ahead of the next regular exchange."""
+    """Queues the cell for an early exchange, at `when_ns` or soon after."""
     if cell.urgent or cell.shard.alone or cell.table.policy.merged_only or _is_refused(cell):
         return
     cell.early_ns = when_ns
@@ -99,8 +100,8 @@ def request_early(cell: Cell, when_ns: int) -> None:
 def ask_at_once(cell: Cell, now_ns: int) -> bool:
     """Queues the cell for the next batch, because a request waits for the answer.
 
-    That batch leaves as soon as no other is under way. Returns False if no answer will come for this request: the key
-    shares a count with others, too many new keys have asked already, or the budget for asks is used up.
+    The batch leaves as soon as no other is under way. Returns False if no answer will come for this request: the key
+    shares a count with other keys, too many new keys have asked already, or the budget for asks is used up.
     """
     shard, table = cell.shard, cell.table
     if table.policy.merged_only or _is_refused(cell):
@@ -122,9 +123,9 @@ def ask_at_once(cell: Cell, now_ns: int) -> bool:
 
 
 def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Cell]:
-    """Returns the cells to report now, and postpones those whose grant still waits for its request to charge it.
+    """Returns the cells to report now; postpones each cell with an allowance that its request is about to charge.
 
-    Such a request has been woken, but its thread has not run yet; a report now would give the grant back to the hub.
+    The request has been woken, but its thread has not run yet: a report now would give its allowance back to the hub.
     The postponed cells are reported a moment later.
     """
     reported = []
@@ -141,7 +142,7 @@ def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Ce
 
 
 def let_stay(cell: Cell) -> None:
-    """Keeps a key that was to leave with its next report."""
+    """Keeps a key that was marked for eviction with its next report."""
     if cell.leaving:
         cell.leaving = False
         cell.shard.leaving -= 1
@@ -153,14 +154,14 @@ def _looks_by_itself(shard: Shard, when_ns: int) -> bool:
 
 
 def _want_wake(cell: Cell) -> None:
-    """Requests that the exchange loop is woken as soon as no lock is held."""
+    """Notes that the exchange loop must be woken as soon as no lock is held."""
     node = cell.table.kernel
     node.wake_wanted = node.after_unlock = True
 
 
 def _is_refused(cell: Cell) -> bool:
-    """Returns whether the cell counts all keys beyond the cap together, and its strict limit therefore refuses them.
+    """Returns whether the cell counts all keys beyond `keys_max` together, which a strict limit therefore refuses.
 
-    A key that is counted with others now, and by itself before or after, could exceed its limit.
+    A key that is counted with other keys now, and by itself before or after, could exceed its limit.
     """
     return cell.place < 0 and cell.table.policy.overshoot_milli == 0 and not cell.held

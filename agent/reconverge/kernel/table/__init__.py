@@ -1,1 +1,1 @@
-"""Tables: the decisions about one limit, with its cells, its charges and their corrections."""
+"""Tables: a table holds the cells of one limit on this node, decides about its requests, and corrects their charges."""

@@ -1,4 +1,4 @@
-"""Changes a limit's quota, without forgetting its use."""
+"""Changes a limit's quota or policy while it is in use; earlier use still counts."""
 
 # Theory of operation.
 #
@@ -30,8 +30,8 @@ from reconverge.kernel.table.state import LimitState, allowance_alone
 from reconverge.limit.limit import Limit
 
 CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
-"""The fields of a limit that may change while it is in use. The other fields define how requests are counted; if they
-differ, it is another limit."""
+"""The fields of a limit that may change while it is in use. The other fields define how requests are counted: two
+limits that differ in them are counted apart."""
 
 
 def counted_otherwise(one: Limit, other: Limit) -> list[str]:
@@ -44,7 +44,7 @@ def counted_otherwise(one: Limit, other: Limit) -> list[str]:
 
 
 def why_not(table: LimitState, limit: Limit) -> str | None:
-    """Explains why the table's limit cannot become `limit` while it is in use; returns None if it can."""
+    """Returns why the table's limit cannot become `limit` while it is in use, as a phrase; None if it can."""
     changed = counted_otherwise(table.limit, limit)
     if changed:
         before = ", ".join(f"{name}={getattr(table.limit, name)!r}" for name in changed)
@@ -60,7 +60,7 @@ def why_not(table: LimitState, limit: Limit) -> str | None:
 
 
 def bring_up_to(table: LimitState, now_ns: int) -> list[Cell]:
-    """Returns all cells, after bringing each to `now_ns` by the limit that is still in force."""
+    """Brings all cells up to `now_ns`, by the limit that is still in force, and returns them."""
     cells = table.all_cells()
     for cell in cells:
         table.edges.advance(cell, now_ns)
@@ -73,10 +73,10 @@ def _parts(unit: int) -> str:
 
 
 def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
-    """Notes that the capacity has fallen from `before`, so that answers to earlier reports are scaled down.
+    """If the capacity has fallen from `before`, notes that, so that answers to earlier reports are scaled down.
 
-    Of several changes within a lease the largest capacity is used, which may scale an answer down too much. An answer
-    that comes more than a lease after a change grants nothing, so earlier changes are ignored.
+    After several changes within a lease, the largest of the earlier capacities is noted, which may scale an answer down
+    too much. A change more than a lease ago is ignored, because an answer that comes so late grants nothing.
     """
     if table.capacity >= before:
         return
@@ -92,7 +92,7 @@ def terms_of(table: LimitState, cells: list[Cell]) -> list[PacedTerms | None]:
 
 
 def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
-    """Adapts a cell to a new capacity; `before` is the old one, `former` the old rate of a paced limit."""
+    """Adapts a cell to a changed quota; `before` is the old capacity, `former` the cell's old rate or None."""
     cell.room = -1
     if cell.shard.alone:
         cell.allowance = cell.base = allowance_alone(table, cell.key)
@@ -112,7 +112,7 @@ def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerm
 
 
 def adapt_to_policy(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Adapts a cell to the new policy: the cell keeps at most this node's part of the overdraft."""
+    """Adapts a cell to the table's new policy: the cell keeps at most this node's part of all overdrafts."""
     cell.room = -1
     policy = table.policy
     if policy.overshoot_milli != UNBOUNDED:

@@ -13,24 +13,24 @@ from reconverge.kernel.table.state import LimitState
 from reconverge.limit.limit import QUOTA_MAX
 
 DEBT_MAX = QUOTA_MAX
-"""The largest debt of a key, in parts of a request, if a limit has no `max_debt`: a report could not carry more."""
+"""The largest debt of a key under a limit without `max_debt`, in parts of a request: a report could not carry more."""
 
 
 class HeldSlots(Protocol):
-    """The slots of one key that a piece of work holds."""
+    """The slots of one key that one caller holds for its work."""
 
     cell: Cell | None
     cost: int
-    """The number of slots; 0 once they were given back."""
+    """The number of slots; 0 when they were given back."""
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
-    """Returns the place and the time of a charge, for a later correction."""
+    """Returns the mark by which a later correction finds a charge that is made to `cell` now."""
     return Mark(cell, cell.epoch, cell.reset_us, table.meter.look(cell))
 
 
 def reset_at(table: LimitState, key: str, now_ns: int) -> None:
-    """Forgets the use of a key, here at once and on the other nodes with their next exchange."""
+    """Forgets the use of a key: on this node at once, on other nodes with their next exchange."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     hub_us = (now_ns + cell.shard.offset_ns) // 1000
@@ -42,9 +42,10 @@ def reset_at(table: LimitState, key: str, now_ns: int) -> None:
 
 
 def date_reset_at(table: LimitState, key: str, moment_ns: int, now_ns: int) -> bool:
-    """Sets the date of a key's last reset, for all nodes; the latest date of any node counts.
+    """Sets the moment of a key's last reset for all nodes to `moment_ns`; the latest moment of any node counts.
 
-    Returns False if this node cannot report the date: before it knows the hub's clock, or if the key shares a count.
+    Returns False if this node cannot report the moment: before it knows the hub's clock, or if the key shares a count
+    with others.
     """
     cell = look_up(table, key, now_ns)
     if cell is table.overflow or not (cell.shard.alone or cell.heard or cell.shard.acked_ns > -NEVER_NS):
@@ -62,7 +63,7 @@ def date_reset_at(table: LimitState, key: str, moment_ns: int, now_ns: int) -> b
 
 
 def last_reset_at(table: LimitState, key: str, now_ns: int) -> int:
-    """Returns when a key was reset last, by this node's clock; -NEVER_NS if this node knows of no reset.
+    """Returns the moment at which a key was last reset, by this node's clock; -NEVER_NS if this node knows of no reset.
 
     Queues the key for a report, so that the hub's answer brings later resets.
     """
@@ -75,7 +76,7 @@ def last_reset_at(table: LimitState, key: str, now_ns: int) -> int:
 
 
 def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mark | None, now_ns: int) -> None:
-    """Charges `difference` more for a request admitted in `epoch`, or gives some back; see `Table.correct`."""
+    """Charges `difference` more for a request that was admitted in window `epoch`; see `Table.correct`."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     measure(cell)
@@ -103,7 +104,7 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
 
 
 def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
-    """Gives back a cost: from the present window as far as possible, and the rest from the window before."""
+    """Gives `cost` back to a key: from its current window as far as possible, and the rest from the previous window."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     current = table.meter.returnable(cell, cost)
@@ -113,7 +114,7 @@ def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
 
 
 def take_at_once(table: LimitState, key: str, cost: int, held: HeldSlots, now_ns: int) -> bool:
-    """Takes slots if one comparison finds room; returns whether they were taken."""
+    """Takes `cost` slots for `held` if the fast path has room for them; returns whether they were taken."""
     cell = table.cells.get(key)
     if cell is None or not (cell.heard or cell.shard.alone):
         return False
@@ -127,9 +128,10 @@ def take_at_once(table: LimitState, key: str, cost: int, held: HeldSlots, now_ns
 
 
 def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
-    """Gives back the slots that `held` stands for; returns whether this call did it. A second call does nothing.
+    """Gives back the slots in `held`; returns whether this call gave them back. A second call does nothing.
 
-    If the cell is gone, so are its slots: in a forked child they belong to the parent.
+    If the table does not have the cell any more, it has no such slots: in a forked child they belong to the parent
+    process.
     """
     cell, cost = held.cell, held.cost
     if cell is None or cost == 0:
@@ -164,11 +166,11 @@ def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
 
 
 def _yielded(cell: Cell, returned: int) -> int:
-    """Returns how many of the slots that were just given back this node leaves to the node with the oldest ask.
+    """Returns how many of the `returned` slots this node gives up, for the node whose ask at the hub is oldest.
 
-    Otherwise a busy node would take each of them again, and the other node would wait for ever, as no window ends. A
-    node with no more than its part of all slots keeps them, unless the ask is for several slots: a node's part may
-    never be enough for those.
+    Otherwise a busy node would take each slot again, and the other node would wait for ever, as no window ends. A node
+    with no more than its part of all slots gives up none, unless the oldest ask is for several slots, for which one
+    node's part may never be enough.
     """
     if cell.reserved == 0 or cell.shard.alone:
         return 0

@@ -29,9 +29,9 @@ from reconverge.kernel.table.lookup import drop_unused
 from reconverge.kernel.table.table import Table
 
 GROUPS_LOOKED_AT: Final = 32
-"""How many groups of keys one call checks on a node without a hub, where no other code makes idle keys leave."""
+"""How many groups of keys one call checks on a node without a hub, where no other code drops idle keys."""
 DROPPED_AT_ONCE: Final = 100
-"""The most tables that one call drops, in about a millisecond."""
+"""The most tables that one call drops, which takes about a millisecond."""
 
 
 class Dropping(Protocol):
@@ -45,7 +45,7 @@ class Dropping(Protocol):
 
 
 class Dropped:
-    """The tables that a node has dropped, because no key is in them, and how they are dropped and taken back."""
+    """The tables that a node has dropped because no key was in them; drops tables, and takes them back."""
 
     def __init__(self, kernel: Dropping, reported: dict[str, list[Table]], *, forget: Callable[[str], None]) -> None:
         self._kernel = kernel
@@ -55,18 +55,18 @@ class Dropped:
         self._held: WeakValueDictionary[str, Table] = WeakValueDictionary()
         """The dropped tables that other code still refers to."""
         self.back: list[str] = []
-        """The names of dropped tables that requests have brought back. The code that drops tables reads this list."""
+        """The names of dropped tables that a request has brought back. The caller of `drop` reads this list."""
 
     def start_over(self) -> None:
-        """Replaces the locks of all dropped tables, as a thread of another process may have held them."""
+        """Replaces the locks of all dropped tables in a forked child, as threads of the parent may have held them."""
         self.back.clear()
         for table in self._all_held():
             table.share_lock(table.tiers[0].lock if table.tiers else Lock(table.kernel))
 
     def drop(self, names: Iterable[str]) -> set[str]:
-        """Drops those of the named tables that have no keys; returns the names that are gone.
+        """Drops the tables among `names` that have no keys; returns those of `names` that are not declared any more.
 
-        At most DROPPED_AT_ONCE in one call. The thread of the exchanges calls it.
+        Drops at most DROPPED_AT_ONCE tables. Only the thread of the exchange loop calls it.
         """
         gone: set[str] = set()
         left = 0
@@ -80,11 +80,11 @@ class Dropped:
         return gone
 
     def held(self, name: str) -> Table | None:
-        """Returns the dropped table of that name if other code still refers to it; else None."""
+        """Returns the dropped table `name` if other code still refers to it; otherwise None."""
         return self._held.get(name)
 
     def held_of(self, reported_as: str) -> list[Table]:
-        """Returns the dropped tables that the hub knows by that name and that other code still refers to."""
+        """Returns the dropped tables with the name `reported_as` at the hub to which other code still refers."""
         return [table for table in self._all_held() if table.reported_as == reported_as]
 
     def _all_held(self) -> list[Table]:
@@ -92,7 +92,7 @@ class Dropped:
         return [table for reference in self._held.valuerefs() if (table := reference()) is not None]
 
     def take_in_again(self, table: Table) -> None:
-        """Makes a dropped table one of the node's tables again. The caller holds its lock."""
+        """Makes a dropped table one of the node's tables again. The caller holds the table's lock."""
         if not table.dropped:
             return
         if self._kernel.tables.setdefault(table.name, table) is not table:

@@ -1,6 +1,6 @@
 """The grounds of a decision (`limit`, `remaining`, `retry_after`, ...), and the use of a key.
 
-Nothing is charged. The caller holds the lock, except for `usage_as_it_stands`.
+No function charges anything. The caller holds the lock, except for `usage_as_it_stands`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from reconverge.kernel.reporting.requests import take_interest
 from reconverge.kernel.table.state import LimitState
 
 VAIN_INTERVALS = 10
-"""The exchanges after which a node reports a used-up key again if it still gets requests for it."""
+"""The sync intervals after which a node reports a key without free quota again, if requests for it still come."""
 
 
 def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
-    """Returns the decision with its grounds. `charged` means that an admitted cost is already part of the use."""
+    """Returns the decision about `cost` with its grounds; `charged` means that an admitted cost is charged already."""
     used = table.meter.fleet_used(cell, now_ns)
     nominal = min(table.nominal, cell.capacity)
     remaining = max(0, nominal - used)
@@ -41,8 +41,8 @@ def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int
 def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int) -> bool:
     """Returns whether no answer of the hub would change the decision about `cost`, which has not been charged yet.
 
-    Nothing is certain about a key that the hub has not answered for: even the end of its window is unknown. A refusal
-    by a smooth limit is not certain either: with a larger allowance the node would pay off its debt faster.
+    No decision is certain about a key that the hub has not answered for: even the end of its window is unknown. A
+    refusal by a smooth limit is not certain either: with a larger allowance the node would pay off its debt faster.
     """
     if cell.shard.alone:
         return True
@@ -55,11 +55,10 @@ def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: 
 
 
 def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns for how long there is certainly no room for a request, by all nodes' reports; 0 if there may be room.
+    """Returns the nanoseconds for which certainly no node has room for `cost`, by all nodes' reports; 0 if one may.
 
-    A hub that has lost its data may know less than before, so nothing is certain until it has relearned the data. Nor
-    is anything certain while the hub goes by a smaller capacity than this node: the last node may have reported the
-    larger capacity by now.
+    Returns 0 while a hub that has lost its data may not have received all reports again, and while the hub goes by a
+    smaller capacity than this node, because the hub may have learned the larger capacity by now.
     """
     if now_ns < cell.shard.lost_ns + table.relearns_ns or cell.capacity < table.own_part:
         return 0
@@ -68,11 +67,11 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 
 
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Returns whether an exchange about a refused cost would bring nothing: the hub keeps the key, and no part is free.
+    """Returns whether an exchange about a refused cost would bring nothing: the free part is at the hub, and is 0.
 
-    False for a cell with a base allowance, as the next window's allowance depends on the refused requests. Also False
-    if the last answer is older than VAIN_INTERVALS: another node may have given back what it had used, or have reset
-    the key.
+    False for a cell with a base allowance, because the next window's allowance depends on the refused requests. Also
+    False if the hub's last answer is VAIN_INTERVALS sync intervals old: another node may have given back what it had
+    used, or have reset the key.
     """
     if not cell.at_hub or cell.base > 0 or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
         return False
@@ -80,7 +79,7 @@ def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool
 
 
 def usage_as_it_stands(table: LimitState, key: str) -> Usage:
-    """Returns the usage of a key while another call works on its cell; changes nothing, and needs no lock."""
+    """Returns the usage of a key while another call may be changing its cell; changes nothing, and needs no lock."""
     cell = table.cells.get(key)
     limit = table.nominal // table.unit
     if cell is None:
@@ -92,14 +91,14 @@ def usage_as_it_stands(table: LimitState, key: str) -> Usage:
 
 
 def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
-    """Returns how much a key has used, rounded up, and this node's allowance, rounded down."""
+    """Returns how much a key has used, rounded up, and this node's allowance, rounded down; queues a report."""
     table.edges.advance(cell, now_ns)
     take_interest(cell, now_ns)
     return _usage_of(table, cell, now_ns)
 
 
 def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
-    """Returns the usage as `usage_at` does, but does not queue a report; None if the key has no cell."""
+    """Returns the usage of a key as `usage_at` does, without queuing a report; None if the key has no cell."""
     cell = table.cells.get(key)
     if cell is None:
         return None
@@ -122,7 +121,7 @@ def _usage_of(table: LimitState, cell: Cell, now_ns: int) -> Usage:
 def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: int) -> int:
     """Returns the nanoseconds until the allowance has room for `cost`, or until the next exchange may raise it.
 
-    `left` is the part of the capacity that no node has used.
+    `left` is the part of the capacity that no node has used, as far as this node knows.
     """
     if table.smooth:
         return next_turn_ns(table, cell, now_ns)
@@ -143,7 +142,7 @@ def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: 
 
 
 def next_turn_ns(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Returns how long until the next request of a paced limit may go."""
+    """Returns the nanoseconds until the next request of a paced limit may go."""
     assert table.pacer is not None
     again_ns = table.pacer.turn_ns(cell, 0, now_ns)
     if cell.shard.alone or 0 < again_ns < NEVER_NS:

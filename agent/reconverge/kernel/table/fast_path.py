@@ -42,36 +42,39 @@ from typing import Final, Protocol, TypeAlias
 from reconverge.kernel.engine import Lock, Store, runs_without_lock
 
 NOT_KNOWN: Final = (3, 15)
-"""The first version of Python for which the reasoning above has not been checked."""
+"""The first version of Python in which another thread might interrupt the fast path: that has not been checked."""
 _ONE = 1
 
 Allow: TypeAlias = Callable[..., bool]
 
 
 def goes_straight_on() -> bool:
-    """Returns whether no other thread interrupts code without calls and loops in this interpreter."""
+    """Returns whether, in this interpreter, no other thread can run in the middle of code without calls and loops."""
     known = platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN
     return known and not runs_without_lock()
 
 
 class Decides(Protocol):
-    """The part of a table that the fast path needs: fields that it reads, and the method for all other decisions."""
+    """The part of a table that the fast path needs: the fields it reads, and the method for all other decisions."""
 
     lock: Lock
     cells: Store
     now_ns: Callable[[], int]
 
     def cost_of(self, cost: object, kind: str | None, /) -> int:
-        """Returns the cost of `cost` requests of `kind`."""
+        """Returns the cost of `cost` requests of `kind`, after checking `cost`."""
         ...
 
     def allow_at(self, key: str, cost: int, now_ns: int, /) -> bool:
-        """Decides about a request as `allow` at a given moment, holding the lock."""
+        """Decides and charges as `allow` does, at `now_ns`, with the lock held."""
         ...
 
 
 class HeldLock:
-    """The lock of a table. The fast path reads its attributes, as calling a method of the lock would take longer."""
+    """A holder of a table's lock, which can be replaced.
+
+    The fast path reads attributes, because a call would take longer.
+    """
 
     __slots__ = ("lock",)
 
@@ -79,7 +82,7 @@ class HeldLock:
 
 
 def charge_at_once(table: Decides) -> None:
-    """Replaces a table's `allow` with a lock-free version. The caller repeats this when the limit has changed."""
+    """Replaces a table's `allow` by a version without a lock. The caller repeats this when the limit has changed."""
     held: HeldLock = vars(table).setdefault("held", HeldLock())  # earlier versions of `allow` share it
     held.lock = table.lock
     # Attributes of the instance hide the methods of its class.
@@ -87,7 +90,10 @@ def charge_at_once(table: Decides) -> None:
 
 
 def allow_at_once(table: Decides, held: HeldLock) -> Allow:
-    """Returns a fast version of `Table.allow` for one table, with all that it needs in local variables."""
+    """Returns a function that decides as `Table.allow` does, without the lock if the fast path has room.
+
+    All that it reads is in local variables, which makes it fast.
+    """
     cells, find, now_ns_of = table.cells, table.cells.get, table.now_ns
 
     def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:

@@ -32,20 +32,23 @@ from reconverge.kernel.table.tiers import fetch
 UNTOUCHED_NS = SECOND_NS
 """A key with a request within this time is not evicted, however little it has used."""
 LEAVES_UP_TO = 2
-"""A node without a hub drops a key whose use counts only if that use is at most the capacity divided by this: so a new
-key that is mistaken for it still has half of its quota."""
+"""A node without a hub evicts a key whose use still counts only if that use is at most the capacity divided by this: so
+a new key that is mistaken for the evicted key still has half of its quota."""
 OTHERS_PASSED = 8
-"""How many other limits are searched for one that has keys."""
+"""How many other limits a full node looks at to find one that has keys."""
 
 
 def check_size(table: LimitState, cost: int) -> None:
-    """Raises CostExceedsQuota for a cost, in parts of a request, that could never be admitted."""
+    """Raises CostExceedsQuota if the limit could never admit `cost`, which is in parts of a request."""
     if cost > table.cost_max:
         raise CostExceedsQuota(table.name, cost // table.unit, table.cost_max // table.unit)
 
 
 def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
-    """Returns the cell of a key, and makes one if there is none. Raises InvalidKey."""
+    """Returns the cell of a key, and makes one if there is none; the overflow cell if the node has no room for the key.
+
+    Raises InvalidKey if `key` is not a valid key.
+    """
     cell = table.cells.get(key) if type(key) is str else None
     if cell is not None:
         return cell
@@ -72,7 +75,7 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
 
 
 def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
-    """Returns a new cell for a key; the caller puts it into a store."""
+    """Returns a new cell for a key, which the caller puts into a store."""
     cell = Cell(key, table, table.shard_of(key), now_ns)
     table.meter.begin(cell, now_ns)
     if cell.shard.alone:
@@ -84,7 +87,7 @@ def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
 
 
 def drop(table: LimitState, cell: Cell) -> bool:
-    """Removes a cell; returns whether that leaves room for another key."""
+    """Removes a cell from the table; returns whether that leaves room for another key."""
     if table.overflow is cell:
         table.overflow = None
         return False
@@ -92,7 +95,7 @@ def drop(table: LimitState, cell: Cell) -> bool:
 
 
 def _make_room(table: LimitState, now_ns: int) -> bool:
-    """Returns whether there is room for one more key, after dropping keys that are not needed.
+    """Drops a few keys that are not needed, if any; returns whether the node then has room for one more key.
 
     With a hub, keys are looked at only when the node is full. Without a hub they are looked at with every new key,
     because nothing else drops idle keys.
@@ -114,7 +117,7 @@ def _make_room(table: LimitState, now_ns: int) -> bool:
 
 
 def _another(table: LimitState) -> LimitState | None:
-    """Returns another limit that has keys, a different one each time; None if none of the next few has any."""
+    """Returns the next other limit that has keys, in turn; None if none of the next OTHERS_PASSED limits has any."""
     node, peers = table.kernel, list(table.peers.values())
     node.turn += 1
     for number in range(min(len(peers), OTHERS_PASSED)):
@@ -141,10 +144,10 @@ def _drop_one_in_use(table: LimitState, now_ns: int) -> None:
 
 
 def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full: bool = False) -> int:
-    """Drops, of the next `count` keys, those about which there is nothing to remember; returns how many were dropped.
+    """Drops the keys without use among the next `count` keys; returns how many were dropped.
 
-    With `keep` none is dropped, but all are brought up to date. With `full`, if none of them is idle, the one that has
-    used least is dropped and its use remembered, if it may leave.
+    If `keep`, drops none, and only brings these keys up to date. If `full`, and none of them is without use, evicts the
+    key that has used least, if it may be evicted, and remembers its use.
     """
     if table.compiled:
         gone: int = cast("Any", table.cells).evict(now_ns, count, keep, full)
@@ -158,15 +161,15 @@ def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full:
 
 
 def leaves_in_use(table: LimitState) -> bool:
-    """Returns whether a node without a hub may drop keys of this limit while their use counts.
+    """Returns whether a node without a hub may evict keys of this limit whose use still counts.
 
-    It may not if each key of the limit has windows of its own.
+    It may not if each key of the limit has windows of its own, which begin with a charge.
     """
     return table.meter.leaves_in_use and not table.edges.by_charge
 
 
 def used_if_may_leave(cell: Cell, now_ns: int) -> int:
-    """Returns the use of a cell; NEVER_NS if the cell must stay. The cell has been brought to `now_ns`."""
+    """Returns the use of a cell; NEVER_NS if the cell must stay. The caller has brought the cell up to `now_ns`."""
     table = cell.table
     used = table.meter.used(cell, now_ns)
     corrected = cell.lows is not None  # a charge to this bucket may yet be given back
@@ -175,7 +178,7 @@ def used_if_may_leave(cell: Cell, now_ns: int) -> int:
 
 
 def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Drops a cell and remembers its use; returns how many were dropped: 1, or 0 if the cell must stay."""
+    """Evicts a cell and remembers its use; returns 1, or 0 if the cell must stay."""
     if used_if_may_leave(cell, now_ns) == NEVER_NS:
         return 0
     cell.room = -1  # before it is read: another thread may have found the cell, and charge it without the lock
@@ -188,30 +191,30 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
-    """Returns the use of a cell that would be remembered: -1 if none, NEVER_NS if the cell must stay.
+    """Returns the use that would be remembered if the cell were evicted: -1 if none, NEVER_NS if the cell must stay.
 
-    C code calls this.
+    The compiled kernel calls this.
     """
     return -1 if is_unused(cell, now_ns, keep) else used_if_may_leave(cell, now_ns)
 
 
 def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
-    """Returns whether there is nothing to remember about a cell of a node without a hub.
+    """Returns whether a cell of a node without a hub has nothing to remember, so that it can be dropped.
 
-    Brings the cell to `now_ns`.
+    Brings the cell up to `now_ns`. Returns False if `keep`.
     """
     used = used_now(cell, now_ns)
     return not keep and not cell.waiters and used == 0 and not is_reset_lately(cell, now_ns)
 
 
 def is_reset_lately(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a cell was reset so recently that the use from before the reset may still be remembered."""
+    """Returns whether a cell was reset so recently that `Evicted` may still hold its use from before the reset."""
     fade_ns = cast("LimitState", cell.table).evicted.fade_ns
     return cell.reset_us > 0 and now_ns + cell.shard.offset_ns - 1000 * cell.reset_us < 2 * fade_ns
 
 
 def used_now(cell: Cell, now_ns: int) -> int:
-    """Brings a cell to `now_ns` and returns its use."""
+    """Brings a cell up to `now_ns`, and returns this node's use of its key, rounded up."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)
@@ -219,21 +222,21 @@ def used_now(cell: Cell, now_ns: int) -> int:
 
 
 def may_be_idle(cell: Cell, now_ns: int) -> bool:
-    """Returns whether the cell seems to hold nothing and to have nothing to report, without bringing it to `now_ns`."""
+    """Returns whether a cell seems to have no allowance and nothing to report, without bringing it up to `now_ns`."""
     if cell.waiters or cell.held or cell.unconfirmed or now_ns - cell.touched_ns < UNTOUCHED_NS:
         return False
     return not cell.dirty if cell.heard else cell.reset_us == 0
 
 
 def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
-    """Returns whether a cell has nothing in use, holds no allowance, and has nothing left to report."""
+    """Returns whether the use of a cell, `used`, is 0, and it holds no allowance and has nothing left to report."""
     if used > 0 or cell.allowance or cell.base or cell.overdraft or table.kernel.is_under_way(cell):
         return False
     return may_be_idle(cell, now_ns)
 
 
 def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Drops a key. If it may come back before its use on all nodes has faded, stores that it was evicted."""
+    """Drops a key; if its use on other nodes may still count, remembers that the key was evicted."""
     if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
         table.evicted.remember(cell.key, now_ns)
         table.cells.let_go_ns = now_ns

@@ -1,4 +1,4 @@
-"""Hands the terms of a limit to the compiled kernel, which then decides about it in place of Python."""
+"""Passes the terms of a limit to the compiled kernel, which then decides about the limit in place of Python."""
 
 # The compiled kernel decides about the limits that most users have: fixed windows, sliding windows and buckets that
 # follow the clock, by one of the four policies. A full second kernel would be twice the code to be wrong in. C calls
@@ -21,13 +21,14 @@ from reconverge.kernel.table.state import LimitState
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT
 
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
-"""The meters that the compiled kernel has, with their numbers; Python decides about limits with any other meter."""
+"""The meters that the compiled kernel has, with their numbers in C; Python decides about limits with other meters."""
 POLICIES: Final = {policy.reach: number for number, policy in enumerate((STRICT, BALANCED, AVAILABLE, NAIVE))}
-"""The policies that the compiled kernel has, with their numbers; Python decides about limits with any other policy."""
+"""The policies that the compiled kernel has, with their numbers in C; Python decides about limits with other
+policies."""
 
 
 def serve(table: LimitState) -> None:
-    """Lets the compiled kernel decide about a limit. The caller repeats this when the limit has changed."""
+    """Lets the compiled kernel decide about a limit if it can. The caller repeats this when the limit has changed."""
     store = cast("Any", table.cells)
     # The compiled kernel reads the same clock as Python on this system.
     own_clock = sys.platform == "linux" and table.now_ns is SystemClock.monotonic_ns

@@ -1,7 +1,7 @@
-"""The full decision about a key of one limit: weighs a cost against a cell, and charges it. The caller holds the lock.
+"""The full decision about a key of one limit: compares a cost with the cell's room, and charges it to the cell.
 
-An exception may come out of a signal handler wherever something is called; so the fields that a charge changes are
-assigned one after the other, without a call in between.
+The caller holds the lock. An exception may come out of a signal handler wherever a function is called; so the fields
+that a charge changes are assigned one after the other, without a call in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reconverge.policies import FRESH_INTERVALS, View
 
 
 def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
-    """Charges `cost` to a key if it is admitted; returns the key's cell, and whether it was.
+    """Charges `cost` to a key if it is admitted; returns the key's cell, and whether the cost was admitted.
 
     Raises InvalidKey or CostExceedsQuota.
     """
@@ -30,9 +30,9 @@ def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, b
 
 
 def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cell | None = None) -> tuple[Cell, bool]:
-    """Decides as `decide`, but never on the fast path alone: afterwards the cell's meter has counted the charge.
+    """Decides as `decide` does, but without its fast path, so that the cell's meter has counted the charge afterwards.
 
-    `cell` is the cell of the key, if the caller has found it already.
+    `cell` is the key's cell if the caller has looked it up already, otherwise None.
     """
     check_size(table, cost)
     if cell is None:
@@ -43,7 +43,7 @@ def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cel
 
 
 def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-    """Returns the room below the allowance, and whether `cost` may be admitted; nothing is charged yet."""
+    """Returns how much cost fits into the allowance, and whether `cost` may be admitted; charges nothing."""
     table.edges.advance(cell, now_ns)
     spare = table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns)
     allowed = cost <= spare
@@ -53,7 +53,7 @@ def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int
 
 
 def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
-    """Carries out a decision of `evaluate`: charges `cost`, or counts it as refused."""
+    """Charges `cost`, or counts it as refused: `spare` and `allowed` are what `evaluate` has returned for it."""
     meter = table.meter
     if allowed:
         cell.used += cost
@@ -84,7 +84,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 
 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
-    """Queues the cell for a report, soon enough that the next allowance comes before this one is used up."""
+    """Queues the cell for a report, soon enough that the hub raises the allowance before it is used up."""
     cell.touched_ns = now_ns  # also for a mere look: a report keeps the other nodes' use fresh
     report_soon(cell, now_ns)
     if spare < cell.low_water:
@@ -99,7 +99,7 @@ def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None
 
 
 def foresee(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Returns whether `cost` would be admitted. Charges nothing."""
+    """Returns whether `cost` would be admitted now. Charges nothing."""
     table.edges.advance(cell, now_ns)
     allowed = cost <= spare_of(table, cell, cost, now_ns)
     take_interest(cell, now_ns)
@@ -109,13 +109,13 @@ def foresee(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
 def is_used_up(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
     """Returns whether `cost` does not fit because the quota is used up, as far as this node knows.
 
-    False if the cost does not fit only because other nodes hold the rest: the caller cannot be blamed for that.
+    False if the cost does not fit only because other nodes hold allowances: a client is not to blame for that.
     """
     return cell.shard.alone or (cell.heard and table.meter.fleet_used(cell, now_ns) + cost > cell.capacity)
 
 
 def count_refused_elsewhere(table: LimitState, cell: Cell, cost: int, spare: int, now_ns: int) -> bool:
-    """Counts a cost that another quota of the same limit has refused; returns whether as much again would still fit."""
+    """Counts a cost that another quota of the limit has refused as use; returns whether as much again still fits."""
     _count_refused(table, cell, cost, now_ns)
     spare -= cost
     if not cell.shard.alone:
@@ -128,7 +128,7 @@ def count_refused_elsewhere(table: LimitState, cell: Cell, cost: int, spare: int
 
 
 def _count_refused(table: LimitState, cell: Cell, cost: int, now_ns: int) -> None:
-    """Counts a refused request as use. The limit's totals of charges do not include it."""
+    """Counts a refused request as use of its key. The limit's sums of charges do not include it."""
     measure(cell)
     cell.used += cost
     cell.counted = cell.used  # it was not charged
@@ -137,7 +137,7 @@ def _count_refused(table: LimitState, cell: Cell, cost: int, now_ns: int) -> Non
 
 
 def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns the cost that this node may still admit: within its allowance, or as far past it as the policy allows."""
+    """Returns the cost that this node may still admit: within its allowance, and beyond it as the policy allows."""
     allowance = usable_allowance(cell, now_ns)
     if cell.shard.alone:
         reach = allowance
@@ -149,14 +149,17 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
 
 
 def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-    """Returns how far the policy lets this node's use go, given what the node knows."""
+    """Returns the most cost that this node may have charged to the key, by the limit's policy."""
     if cell.at_hub or not table.keeps_spare:
         return allowance  # a request that needs more can ask the hub
     return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 
 def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Returns how far this node's use may go before the hub's first answer; 0 for a key that may have been evicted."""
+    """Returns the most cost that this node may charge to a key before the hub's first answer about it.
+
+    It is 0 for a key that may have been evicted.
+    """
     if cell.doubted:
         cell.doubted = table.evicted.recall(cell.key, now_ns)
         if cell.doubted:
@@ -165,7 +168,7 @@ def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def view_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> View:
-    """Returns the facts about a cell by which its policy decides."""
+    """Returns the facts about a cell and a request of `cost` by which the policy decides."""
     window_ns = closes_ns(cell) - cell.opened_ns
     passed_ns = min(max(now_ns - cell.opened_ns, 0), window_ns)
     staleness_ns = max(0, now_ns - cell.heard_ns)

@@ -1,4 +1,4 @@
-"""The state of one limit on this node: its terms, its cells, and its counts. Decides nothing."""
+"""The state of one limit on this node: its terms, its cells and its counters. This module decides nothing."""
 
 from __future__ import annotations
 
@@ -19,38 +19,39 @@ from reconverge.policies import Policy
 from reconverge.settings import MILLION
 
 NODES_LEASE_NS = NEVER_NS // 2
-"""The `lease_ns` of a limit without a lease of its own: its allowances last as long as the node's lease."""
+"""The `lease_ns` of a limit without a lease of its own: its allowances last as long as the lease of the node's name."""
 OVERFLOW_KEY = "\x00overflow"
-"""The key, at the hub, of the cell for all keys beyond `keys_max`; a caller's key never starts with NUL."""
+"""The key, at the hub, of the cell that counts all keys beyond `keys_max`; no caller's key starts with NUL."""
 NEED_SHARES_MAX = 100
 NEED_MAX = 10**11
-"""The largest need that a report of a paced limit may carry. It is above the capacity, so that allowances settle in
-proportion to needs; in thousandths, the needs of many nodes must sum exactly in Lua's numbers."""
+"""The largest need that a report of a paced limit may carry. It is above the capacity, so that allowances become
+proportional to needs; and it is so small that the needs of many nodes, in thousandths, sum exactly in Lua's numbers."""
 PACED_GIVE_BACK_MIN = 0.1
-"""The smallest part of its allowance that a node of a paced limit gives back: no node can use it until the hub has
-granted it again."""
+"""The smallest part of its allowance that a node of a paced limit gives back at once, because no node can use that part
+until the hub has granted it again."""
 
 
 class Listener(Protocol):
-    """An object whose requests wait until there is room for keys of a limit."""
+    """An object with requests that wait until there is room for a key of a limit."""
 
     def tell(self, key: str) -> None:
-        """Notifies the listener that there may be room for `key` now. Must not wait, nor fail."""
+        """Called when there may be room for `key`. Must neither wait nor fail."""
 
 
 class LimitState:
     """One limit on this node. Code that reads or changes a cell holds `lock`.
 
-    `Table` adds the methods for callers. The functions of the modules beside this one work on its cells.
+    `Table` adds the methods for callers. The functions of the other modules in this package work on its cells.
     """
 
     keeps_spare = True
     """Whether this node may hold allowances that its requests do not need yet; see `Table.leave_spare_at_hub`."""
     asks = False
-    """Whether a request in doubt has asked the hub, and the policy lets the hub keep the last free requests of a key.
-    Reports of keys with recent asks carry a mark (`hub.report.ASKS`), and the hub keeps only those keys."""
+    """Whether a request of this limit has asked the hub in doubt, and the policy lets the hub keep a key's last free
+    requests. The hub does so only for keys whose reports carry a mark (`hub.report.ASKS`), because a request has asked
+    about them lately."""
     own_pace: LimitInterval | None = None
-    """The sync interval of this limit; None if it is the node's."""
+    """The sync interval of this limit; None if the limit has the node's."""
     compiled = False
     """Whether the compiled kernel decides about this limit; see `native.serve`."""
     dropped = False
@@ -70,12 +71,12 @@ class LimitState:
     ) -> None:
         self.kernel = kernel
         self.peers = peers
-        """All limits of the node, which share its room for keys, by name."""
+        """All limits of the node, by name; they share the node's room for keys."""
         self.name = name
         self.reported_as = reported_as or name
         """The name by which the hub knows the limit."""
         self.tiers: list[LimitState] = [self] if counts_with is None else counts_with.tiers
-        """This limit and those that share its keys at the hub; see `tiers.py`."""
+        """This limit and the limits that share its keys at the hub; see `tiers.py`."""
         self.overflow_key = OVERFLOW_KEY if reported_as is None else f"{OVERFLOW_KEY}\x00{name}"
         self.limit = limit
         self.policy = policy
@@ -90,24 +91,25 @@ class LimitState:
         self.born_ns = self.now_ns()
         self.window_ns, self.window_s = limit.window_ns, seconds(limit.window_ns)
         self.calendar = limit.calendar
-        """The windows by the calendar, which differ in length; None if all windows have one length."""
+        """The windows of a limit that follows a calendar, which differ in length; None for any other limit."""
         self.stepwise = limit.refill == INTERVAL
-        """Whether a bucket gets its quota back at the edges of windows."""
+        """Whether the limit is a bucket that gets its quota back only at the edges of windows."""
         self.smooth = limit.smooth
-        """Whether a request goes on credit, and the next one waits until the debt is paid off."""
+        """Whether a request goes on credit, and the next request waits until the debt is paid off."""
         self.paced = limit.algorithm in PACED
-        """Whether allowances are parts of a rate, and not amounts that may be used."""
+        """Whether allowances are parts of a rate, and not amounts of cost that may be charged."""
         self.lowered_ns, self.lowered_from = -NEVER_NS, 0
-        """When the capacity fell last, and the capacity before; see `note_lowering`."""
+        """When the capacity last became smaller, and the capacity before; see `note_lowering`."""
         self.count_by(limit)
         self.take_terms(limit)
         self.give_back_min = PACED_GIVE_BACK_MIN if self.paced else 0.0
-        """The smallest part of its allowance that the node gives back; no node can use it until it is granted again."""
+        """The smallest fraction of its allowance that the node gives back at once; see PACED_GIVE_BACK_MIN."""
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.lease_ns = lease_ns
-        """How long allowances may be used after the hub's last answer, or NODES_LEASE_NS."""
+        """For how many nanoseconds after the hub's last answer allowances may be used, or NODES_LEASE_NS."""
         self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
-        """The lock of the cells, held for the arithmetic of one cell, and never during I/O or while other code runs."""
+        """The lock of the cells, held during the arithmetic of one cell, and never during I/O or calls of foreign
+        code."""
         self.cells = Store()
         if reported_as is not None:
             first = self.cells if counts_with is None else counts_with.cells
@@ -123,56 +125,59 @@ class LimitState:
         )
 
     def shard_of(self, key: str) -> ShardState:
-        """Returns the shard of the hub that keeps a key of this limit."""
+        """Returns the shard of the hub that counts `key` of this limit."""
         return self.kernel.shard_of(self.reported_as, key)
 
     def take_terms(self, limit: Limit) -> None:
-        """Takes over the parts of a limit that may change while it is in use, except the quota; see `count_by`."""
+        """Takes over what may change of a limit while it is in use, except the quota, which `count_by` sets."""
         self.limit = limit
         self.soft = self.capacity > self.pool.counted.nominal * self.unit
         self.costs = None if limit.costs is None else dict(limit.costs)
         self.withheld = limit.counted.withheld
-        """The part of the capacity that a new key does not have at its beginning."""
+        """The part of the capacity that a new key cannot use at once, because the limit's `initial` is smaller."""
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by `pool` from now on: a whole limit, or the part of it that is outside the shares."""
+        """Counts by `pool` from now on: the whole limit, or the part of it that no share has taken."""
         # What refuses everything is asked only by requests that something else refuses, as they cost more than its
         # `cost_max` of 0; see `Closed` in `limiter/enforcement/closed.py`.
         counted = pool.counted
         self.pool = pool
-        """The limit less the shares that were set aside: the whole limit if there are none."""
+        """The limit less the shares that were taken out of it; without shares, the limit itself."""
         self.meter = meter_for(counted, merged_only=self.policy.merged_only)
         """The arithmetic of the limit's algorithm."""
         self.dated = self.meter if isinstance(self.meter, Dated) else None
-        """`meter` if it gives every charge a date; else None."""
+        """`meter` if it gives every charge a date; otherwise None."""
         self.pacer = self.meter if isinstance(self.meter, LeakyBucket) else None
-        """`meter` if it lets requests out of a queue one by one; else None."""
+        """`meter` if the limit is paced, so that requests leave a queue one by one; otherwise None."""
         self.additive = self.dated is None or self.dated.additive
         """Whether the fast path may add charges; if not, `meter.settle` runs for each charge."""
         self.capacity = counted.capacity * self.unit
         self.nominal = pool.nominal * self.unit
-        """The quota as it is shown; nothing is divided by it."""
+        """The quota that decisions show, in parts of a request; 0 for a limit that refuses everything, so nothing is
+        divided by it."""
         self.quota = counted.quota * self.unit
         self.cost_max = pool.cost_max * self.unit
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if self.paced else 0
-        """The largest need that a report may carry; 0 if that is the capacity."""
+        """The largest need that a report may carry; 0 if the capacity is the largest need."""
 
     def begin_counting(self) -> None:
-        """Sets all counters to zero, with no waiting request."""
+        """Sets all counters to zero, and forgets all waiting requests."""
         self.listeners: dict[str, Listener] = {}
-        """The objects that wait for room, by the name of their limit: this one, or one with several tables."""
+        """The objects that wait for room, by the name of their limit: this limit, or one that consists of several
+        tables."""
         self.overflow = None
         self.cells.overflowed = 0
         self.reentered = 0
-        """The number of calls that came in the middle of a decision, on its thread."""
+        """The number of calls by which a thread interrupted its own decision about this limit, as in a signal
+        handler."""
         self.cells.left_early = 0
         self.deferred = 0
-        """The number of new keys that were reported later than with the next exchange, because of the budget."""
+        """The number of new keys that were reported later than in the next exchange, because the budget was used up."""
         self.tallies = [Tally() for _ in self.kernel.shards]
-        """The charges and refunds, by shard."""
+        """The sums of charges and refunds, by the shard's index."""
 
     def start_over(self) -> None:
-        """Drops all cells and counters, and replaces the lock, which a thread that is gone may hold."""
+        """Drops all cells and counters in a forked child, and replaces the lock, as a parent's thread may hold it."""
         first = self.tiers[0]
         self.lock = Lock(self.kernel) if first is self else first.lock
         self.born_ns = self.now_ns()
@@ -181,13 +186,13 @@ class LimitState:
         self.evicted.forget()
 
     def all_cells(self) -> list[Cell]:
-        """Returns every cell that exists at this moment."""
+        """Returns all cells of the limit, including the overflow cell."""
         overflow = self.overflow
         return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
 
     @property
     def overflow(self) -> Cell | None:
-        """Returns the cell that counts all keys beyond `keys_max` together; None if there are none."""
+        """Returns the cell that counts all keys beyond `keys_max` together; None if there is no such key."""
         return self.cells.overflow
 
     @overflow.setter
@@ -201,16 +206,15 @@ class LimitState:
 
     @property
     def left_early(self) -> int:
-        """Returns how many keys were evicted to make room before they were idle."""
+        """Returns how many keys were evicted to make room although they were not idle."""
         return self.cells.left_early
 
     @property
     def small_allowances(self) -> bool:
-        """Returns whether allowances are kept small, because a window or the drain of a full bucket outlasts the lease.
+        """Returns whether nodes keep allowances small, because a window or a full bucket's drain outlasts the lease.
 
-        Use then counts for longer than a lease; see `hub/headroom.py`. Always False for a policy without a bound on
-        over-admission, for a smooth limit, whose allowance is a part of the rate and cannot be held unused, and for
-        slots, which come back with the lease.
+        See `hub/headroom.py`. Always False for a policy without a bound on over-admission, for a smooth limit, whose
+        allowance is a part of the rate and cannot be held unused, and for slots, which come back when the lease ends.
         """
         if self.smooth or self.meter.slots:
             return False
@@ -222,12 +226,12 @@ class LimitState:
 
     @property
     def region_ppm(self) -> int:
-        """Returns the part of every capacity that this node's region has by itself, in millionths."""
+        """Returns the part of every limit that belongs to this node's region, in millionths."""
         return self.kernel.region_ppm
 
     @property
     def own_part(self) -> int:
-        """Returns the capacity by which the hub of this node's region grants, once all nodes have reported it."""
+        """Returns the part of the capacity that belongs to this node's region, by which the region's hub grants."""
         return self.capacity * self.kernel.region_ppm // MILLION
 
     @property
@@ -235,7 +239,7 @@ class LimitState:
         """Returns for how many nanoseconds a hub that has lost its data grants no allowances on this limit.
 
         If the policy has no overshoot, that is until no earlier allowance can be in use any more. For other policies it
-        is 0: the hub waits for the next exchanges at most. The hub's name for this time is `learning_us`.
+        is 0, because the hub waits at most for the next exchanges. The hub calls this time `learning_us`.
         """
         if self.policy.overshoot_milli:
             return 0
@@ -248,12 +252,12 @@ class LimitState:
 
     @property
     def admitted(self) -> int:
-        """Returns the number of admitted requests."""
+        """Returns the number of requests that this node has admitted."""
         return self.cells.admitted
 
     @property
     def refused(self) -> int:
-        """Returns the number of refused requests."""
+        """Returns the number of requests that this node has refused."""
         return self.cells.refused
 
 

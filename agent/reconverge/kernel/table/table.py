@@ -1,4 +1,4 @@
-"""A table: one limit on this node with its keys, and the methods for callers. It does no I/O, and has no own clock."""
+"""A table: one limit on this node with its keys, and the methods for callers. It does no I/O."""
 
 # Theory of operation.
 #
@@ -69,35 +69,35 @@ from reconverge.limit.limit import QUOTA_MAX, Limit
 from reconverge.policies import Policy
 
 COST_MAX = QUOTA_MAX
-"""The largest cost that can be charged afterwards or given back; a request never costs more than its quota."""
+"""The largest cost that a correction can charge or give back; a request never costs more than its quota."""
 REENTRY_RETRY_S: Final = 0.001
 """The `retry_after` of a request that was refused in the middle of another decision: decisions take microseconds."""
 STRAIGHT_ON: Final = not COMPILED and goes_straight_on()
-"""Whether Python decides on the fast path without the lock; see `fast_path.py`."""
+"""Whether Python, in place of the compiled kernel, decides on the fast path without the lock; see `fast_path.py`."""
 _ONE = 1
 
 Ts = TypeVarTuple("Ts")
 
 
 class Verdict(NamedTuple):
-    """One decision, with its window and its moment by the hub's clock, as far as this node knows them."""
+    """One decision, with its window and its moment by this node's estimate of the hub's clock."""
 
     allowed: bool
     epoch: int
     hub_ns: int
     known: bool
-    """Whether the hub had answered for this key before."""
+    """Whether the hub had answered about this key before the decision."""
     slice_number: int = 0
-    """The number of the hub's slice, for `sliding-slices`."""
+    """For `sliding-slices`, the number of the slice by the hub's clock; otherwise 0."""
 
 
 class Charged(NamedTuple):
-    """A charge to one quota that will be corrected later."""
+    """A charge to one quota that may be corrected later."""
 
     table: Table
     mark: Mark
     unit: int
-    """The charge for each unit of the request's cost: the cost of its kind."""
+    """The amount that the quota charges for a cost of 1: the cost of the request's kind, or 1."""
 
 
 class Table(LimitState):
@@ -130,14 +130,14 @@ class Table(LimitState):
         self.choose_path()
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by `pool` from now on: a whole limit, or the part of it that is outside the shares."""
+        """Counts by `pool` from now on: the whole limit, or the part of it that no share has taken."""
         super().count_by(pool)
         self.waiter = waiter_for(self)
 
     def choose_path(self) -> None:
-        """Lets the fastest code that supports this limit decide about it.
+        """Lets the fastest code that supports this limit decide about its requests.
 
-        The caller repeats this when the limit has changed.
+        Callers repeat this when the limit has changed.
 
         This is the one place where `allow` and `hit` of an instance are replaced: by those of the compiled kernel, or
         by those of Python without the lock.
@@ -156,7 +156,7 @@ class Table(LimitState):
         return self.allow_at(key, cost * self.unit, self.now_ns())
 
     def allow_at(self, key: str, cost: int, now_ns: int) -> bool:
-        """Decides as `allow` at a given moment, with the lock; the cost is in parts of a request, and checked."""
+        """Decides and charges as `allow` does, at `now_ns`; `cost` is in parts of a request, and has been checked."""
         if type(key) is not str:  # its conversion may run foreign code, so it comes before the lock is taken
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -165,11 +165,11 @@ class Table(LimitState):
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides as `allow`; returns the decision with its grounds. Never waits."""
+        """Decides and charges as `allow` does; returns the decision with its grounds. Never waits."""
         return self.hit_at(key, self.cost_of(cost, kind) * self.unit, self.now_ns())
 
     def hit_at(self, key: str, cost: int, now_ns: int) -> Decision:
-        """Decides as `hit` at a given moment. The cost is in parts of a request, and has been checked."""
+        """Decides and charges as `hit` does, at `now_ns`; `cost` is in parts of a request, and has been checked."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -178,10 +178,9 @@ class Table(LimitState):
             return self.refuse_reentry()
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether this node can decide about a request with certainty, without the hub.
+        """Returns whether a quick check shows that this node decides with certainty, without asking the hub.
 
-        It can if the request fits into this node's part of the limit, or is refused for certain. Also returns False if
-        a quick check does not settle it.
+        The check is whether the request fits into this node's part of the limit on the fast path. Charges nothing.
         """
         cost = self.cost_of(cost, kind) * self.unit
         cell = self.cells.get(key) if type(key) is str else None
@@ -190,7 +189,7 @@ class Table(LimitState):
         return cell.used + cost <= cell.room and self.now_ns() < cell.until_ns
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
-        """Decides as `hit`; also returns where the cost was charged, so that it can be corrected later."""
+        """Decides and charges as `hit` does; also returns the charge, so that it can be corrected later."""
         unit = self.cost_of(1, kind)
         cost = self.cost_of(cost, kind) * self.unit
         if type(key) is not str:
@@ -225,7 +224,7 @@ class Table(LimitState):
         return self.usages(key)[self.name]
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """Returns the usage of `key` by the name of the quota."""
+        """Returns the usage of `key` by the name of the quota, which is the table's name."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         now_ns = self.now_ns()
@@ -235,7 +234,7 @@ class Table(LimitState):
             return {self.name: self.usage_as_it_stands(key)}
 
     def reset(self, key: str) -> None:
-        """Forgets the use of `key`, here at once and on the other nodes with their next exchange."""
+        """Forgets the use of `key`: on this node at once, on other nodes with their next exchange."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
@@ -248,21 +247,21 @@ class Table(LimitState):
         self.tell(key)  # its own `tell` was too early
 
     def date_reset(self, key: str, moment_ns: int) -> bool:
-        """Dates the last reset of `key` for all nodes; see `date_reset_at`."""
+        """Sets the moment of the last reset of `key` for all nodes; see `date_reset_at`."""
         try:
             return self.lock.run(date_reset_at, self, key, moment_ns, self.now_ns())
         except Reentry:
             return False
 
     def last_reset_ns(self, key: str) -> int:
-        """Returns when `key` was last reset on any node; see `last_reset_at`."""
+        """Returns the moment at which `key` was last reset on any node; see `last_reset_at`."""
         try:
             return self.lock.run(last_reset_at, self, key, self.now_ns())
         except Reentry:
             return -NEVER_NS
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub for an allowance on each of the `keys` that it has not answered for yet."""
+        """Queues those of `keys` about which the hub has not answered, so that it grants allowances on them."""
         now_ns = self.now_ns()
         for each in keys:
             key = each if type(each) is str else plain_key(each, self.kernel.key_bytes_max)
@@ -281,11 +280,11 @@ class Table(LimitState):
         take_interest(cell, now_ns)
 
     def correct(self, key: str, epoch: int, difference: int, *, at: Mark | None = None) -> None:
-        """Charges `difference` more for a request admitted in `epoch`, or gives some back when it is negative.
+        """Charges `difference` more for a request admitted in window `epoch`, or gives it back if it is negative.
 
-        The request has happened, so no charge is refused. A refund never takes the meter below zero, and is lost if the
-        charge does not count any more. Without `at`, the refund is lost only if the window is over, but not if a bucket
-        has drained or the key was reset.
+        The request has been served, so no charge is refused. A refund never takes the use below zero, and has no effect
+        if the charge does not count any more. If `at` is None, a refund takes effect also when a bucket has drained
+        since the charge or the key was reset; only the end of the window voids it.
         """
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -295,7 +294,7 @@ class Table(LimitState):
             self.put_off(partial(Table.correct, self, key, epoch, difference, at=at))
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives back a charge of this node, from any time, as far as it still counts."""
+        """Gives back the cost of a request that this node has charged at any time, as far as it still counts."""
         cost = self.check_correction(self.cost_of(cost, kind))
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -309,7 +308,7 @@ class Table(LimitState):
         self.tell(key)
 
     def take_at_once(self, key: str, cost: int, held: HeldSlots) -> bool:
-        """Takes slots for `held` if one comparison finds room; returns whether it took them."""
+        """Takes `cost` slots for `held` if the fast path has room for them; returns whether it took them."""
         try:
             return self.lock.run(take_at_once, self, key, cost, held, self.now_ns())
         except Reentry:
@@ -320,14 +319,14 @@ class Table(LimitState):
         return self.lock.run(_explain_held, self, cell, cost, self.now_ns())
 
     def cell_in_use(self, key: str) -> Cell | None:
-        """Returns the cell in which slots of a key were just taken.
+        """Returns the cell of `key`, in which slots were just taken; None if there is none.
 
-        The cell may be in another table by now, as the key's plan may have changed; see `tiers.py`.
+        The cell may be in another table by now, because the plan of the key may have changed; see `tiers.py`.
         """
         return self.lock.run(_cell_in_use, self, plain_key(key, self.kernel.key_bytes_max))
 
     def release(self, held: HeldSlots) -> None:
-        """Gives back slots in use. A second call for the same slots does nothing."""
+        """Gives back the slots in `held`. A second call for the same slots does nothing."""
         cell = held.cell
         try:
             done = self.lock.run(_release, self, held, self.now_ns())
@@ -340,7 +339,7 @@ class Table(LimitState):
                     listener.tell(cell.key)
 
     def slots_in_use(self) -> tuple[int, int]:
-        """Returns how many slots are in use on this node, and how many of them on a lease that has ended."""
+        """Returns how many slots are in use on this node, and how many of these have a lease that has ended."""
         return self.lock.run(self._slots_in_use, self.now_ns())
 
     def _slots_in_use(self, now_ns: int) -> tuple[int, int]:
@@ -351,7 +350,7 @@ class Table(LimitState):
         return used, past
 
     def decide(self, key: str, cost: int, now_ns: int) -> Verdict:
-        """Decides as `allow` at a given moment; returns a verdict, by which tests and simulations check the answer."""
+        """Decides and charges as `allow` does, at `now_ns`; returns a verdict, which tests and simulations check."""
         cost = self.check_cost(cost) * self.unit
         return self.lock.run(self._verdict, key, cost, now_ns)
 
@@ -360,7 +359,7 @@ class Table(LimitState):
         return self.verdict(cell, allowed, now_ns)
 
     def observe(self, key: str, now_ns: int) -> Verdict:
-        """Returns the verdict that a refusal at this moment would have; changes nothing."""
+        """Returns the verdict that a refusal of `key` at `now_ns` would have; changes nothing."""
         return self.lock.run(self._observe, key, now_ns)
 
     def _observe(self, key: str, now_ns: int) -> Verdict:
@@ -370,7 +369,7 @@ class Table(LimitState):
 
     @staticmethod
     def verdict(cell: Cell, allowed: bool, now_ns: int) -> Verdict:
-        """Returns the verdict for a decision that was made about a cell, for an observer."""
+        """Returns the verdict for a decision that was made about a cell at `now_ns`."""
         slice_number = 0 if cell.history is None else cell.history.date + cell.history.shift
         return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone, slice_number)
 
@@ -390,79 +389,79 @@ class Table(LimitState):
 
     @classmethod
     def check_correction(cls, cost: object) -> int:
-        """Returns `cost` if that much can be charged afterwards or given back. Raises InvalidCost."""
+        """Returns `cost` if a correction can charge it or give it back. Raises InvalidCost if not."""
         checked = cls.check_cost(cost)
         if checked > COST_MAX:
             raise InvalidCost(cost, f"is more than {COST_MAX}, the most that is charged or given back at once")
         return checked
 
     def tell(self, key: str) -> None:
-        """Wakes the requests that wait for `key`, as they may go now. The caller does not hold the lock."""
+        """Wakes the requests that wait for `key`, because they may go now. The caller does not hold the lock."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         for listener in list(self.listeners.values()):
             listener.tell(key)
 
     def refuse_reentry(self) -> Decision:
-        """Returns the refusal of a request that is made on a thread in the middle of a decision."""
+        """Returns the refusal of a request that its thread makes in the middle of another decision."""
         self.note_reentry()
         return Reentered(False, self.nominal // self.unit, 0, REENTRY_RETRY_S, 0.0, inf, self.name, certain=False)
 
     def note_reentry(self) -> None:
-        """Counts a call that was made on a thread in the middle of a decision, and has the first such call logged."""
+        """Counts a call that interrupted its own thread in a decision; the first such call of the node is logged."""
         self.reentered += 1
         self.kernel.note_reentry(self.name)
 
     def put_off(self, work: Callable[[*Ts], None], *args: *Ts) -> None:
-        """Puts off work that must not be lost until no lock is held any more."""
+        """Queues the call `work(*args)`, which must not be lost, until no lock is held any more."""
         self.note_reentry()
         self.kernel.put_off(partial(work, *args))
 
     def usage_as_it_stands(self, key: str) -> Usage:
-        """Returns the usage of a key while another call works on its cell; changes nothing."""
+        """Returns the usage of a key while another call may be changing its cell; changes nothing."""
         self.note_reentry()
         return usage_as_it_stands(self, key)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Returns all tables that decide about this limit: this one."""
+        """Returns all tables that decide about this limit: only this table."""
         return (self,)
 
     @property
     def own_tables(self) -> tuple[Table, ...]:
-        """Returns the tables that belong to this limit alone: this one."""
+        """Returns the tables that belong to this limit alone: only this table."""
         return (self,)
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """Returns this table. Raises CostExceedsQuota for a cost that could never be admitted."""
+        """Returns this table. Raises CostExceedsQuota if the limit could never admit the cost."""
         check_size(self, costs[0])
         return (self,)
 
     def take_note(self) -> None:
-        """Does nothing, as nothing is stored beside the table."""
+        """Does nothing: a single table has no copies of its limit or policy."""
 
     def check_key(self, key: object) -> str:
-        """Returns the key as a plain string. Raises InvalidKey."""
+        """Returns `key` as a plain string. Raises InvalidKey if it is not a valid key."""
         return plain_key(key, self.kernel.key_bytes_max)
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost by each quota, in parts of a request; a table has one quota.
+        """Returns the cost of a request in parts of a request, in a tuple of one, as a table has one quota.
 
         Raises InvalidCost or UnknownKind.
         """
         return (self.cost_of(cost, kind) * self.unit,)
 
     def leave(self, pool: Limit) -> None:
-        """Counts by `pool`, the part of the limit outside the shares, after a share was set aside.
+        """Counts by `pool`, the part of the limit that no share has taken, after another share was taken out of it.
 
-        No request has been made yet.
+        May be called only before the first request of the limit.
         """
         assert not self.cells, "allowances may have been granted"
         self.count_by(pool)
         self.choose_path()
 
     def share_lock(self, lock: Lock) -> None:
-        """Uses the given lock from now on, which other tables use as well."""
+        """Uses `lock` from now on, which other tables use, too."""
         self.lock = lock
         self.choose_path()
 
@@ -471,12 +470,12 @@ class Table(LimitState):
         self.choose_path()
 
     def join_tiers(self) -> None:
-        """Joins the tables between which keys of one limit move. Does nothing if the table has just joined."""
+        """Adds this table to `tiers`, the tables between which keys of one limit move, unless it was added last."""
         if self.tiers[-1:] != [self]:
             self.tiers.append(self)
 
     def take_over(self, key: str) -> None:
-        """Moves the key into this table, if a table that counts together with this one has it."""
+        """Moves `key` into this table, if another table of `tiers` has it."""
         if key not in self.cells:
             try:
                 self.lock.run(_take_over, self, key, self.now_ns())
@@ -484,11 +483,11 @@ class Table(LimitState):
                 self.put_off(self.take_over, key)
 
     def counts_like(self, limit: Limit) -> bool:
-        """Returns whether a limit of the same name has the same cells at the hub, and only admits more or less."""
+        """Returns whether `limit` counts requests as this table's limit does, and only admits more or less of them."""
         return not counted_otherwise(self.limit, limit)
 
     def why_not(self, limit: Limit) -> str | None:
-        """Explains why this limit cannot become `limit` while it is in use; returns None if it can."""
+        """Returns why this limit cannot become `limit` while it is in use, as a phrase; None if it can."""
         return why_not(self, limit)
 
     def change(self, limit: Limit) -> None:
@@ -502,7 +501,7 @@ class Table(LimitState):
             self.tell(key)  # the waiting request sleeps until a moment computed from the old quota
 
     def _change(self, limit: Limit, now_ns: int) -> list[str]:
-        """Changes the limit; returns the keys for which requests wait."""
+        """Replaces the limit by `limit`; returns the keys for which requests wait."""
         cells, before = bring_up_to(self, now_ns), self.capacity
         terms = terms_of(self, cells)
         self.count_by(limit)
@@ -528,7 +527,7 @@ class Table(LimitState):
             adapt_to_policy(self, cell, now_ns)
 
     def leave_spare_at_hub(self, *, leave: bool = True) -> None:
-        """Keeps no spare allowance on this node: the free part stays at the hub. `leave=False` ends that.
+        """Leaves the free part of the limit at the hub, with no spare allowance on this node. `leave=False` ends that.
 
         It takes effect with the next exchange. This is for small quotas whose callers wait for the hub when they are in
         doubt. The free part is then in one place, and not spread over nodes in parts that are too small for a request.
@@ -550,12 +549,15 @@ class Table(LimitState):
         self.choose_path()
 
     def take_lease(self, lease_ns: int) -> None:
-        """Sets how long allowances on this limit last. Must be called before any is granted."""
+        """Sets the lease of allowances on this limit, in nanoseconds.
+
+        Must be called before any allowance is granted.
+        """
         self.lease_ns = lease_ns
         self.choose_path()
 
     def take_pace(self) -> None:
-        """Takes over the sync interval that the limit has now, or else the kernel's."""
+        """Takes over the limit's own sync interval, or the node's if it has none, after one of them has changed."""
         try:
             self.lock.run(self._take_pace)
         except Reentry:

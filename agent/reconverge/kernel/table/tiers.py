@@ -39,9 +39,9 @@ from reconverge.kernel.table.state import LimitState
 
 
 def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
-    """Returns the cell of a key after moving it here from the table that has it; None if no table has it.
+    """Moves the cell of a key into `table` from the other table that has it, and returns it; None if none has it.
 
-    If this table was dropped, it becomes one of the node's tables again.
+    If `table` was dropped, it becomes one of the node's tables again.
     """
     if table.dropped:
         table.kernel.take_in_again(table)
@@ -52,13 +52,13 @@ def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
 
 
 def home_of(table: LimitState, key: str) -> LimitState:
-    """Returns the table that has the key, among those that count together with `table`; `table` if none has it."""
+    """Returns the table that has `key`, of the tables that share their keys with `table`; `table` if none has it."""
     cell = _cell_beside(table.cells, key) if key not in table.cells else None
     return table if cell is None else cast("LimitState", cell.table)
 
 
 def _cell_beside(store: Store, key: str) -> Cell | None:
-    """Returns the cell of a key from another store of the same limit; None if none has it."""
+    """Returns the cell of a key from another store that shares its keys with `store`; None if none has the key."""
     if store.homes is None or store.beside is None:
         return None
     home = store.homes.get(key)

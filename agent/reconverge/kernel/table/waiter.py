@@ -1,4 +1,4 @@
-"""Decides for one quota when a waiting request may go; `composite/gate.py` does so for all quotas of a limit."""
+"""Decides when a waiting request may go by one quota; `composite/gate.py` does so for all quotas of a limit."""
 
 # Theory of operation.
 #
@@ -32,15 +32,15 @@ class Waiter:
         self._table = table
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns the room, and whether the first waiting request may go. Charges nothing yet."""
+        """Returns the room for cost, and whether the first waiting request may go. Charges nothing."""
         return evaluate(self._table, cell, cost, now_ns)
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Charges the waiting request that may go, by the result of `evaluate`."""
+        """Charges a waiting request that may go; `spare` is the room that `evaluate` has returned."""
         commit(self._table, cell, cost, spare, True, now_ns)
 
     def stay(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
-        """Queues a report to the hub about a request that cannot go yet. The request has not been refused."""
+        """Queues a report about a request that cannot go yet and continues to wait."""
         cell.ask = max(cell.ask, self.indivisible(cost))
         if self._table.asks:
             cell.asking_ns = now_ns
@@ -48,11 +48,11 @@ class Waiter:
             self._go_on_asking(cell, spare, now_ns)
 
     def indivisible(self, cost: int) -> int:
-        """Returns the part of a cost that must fit into the allowance at once."""
+        """Returns the part of `cost` that must fit into the allowance at once: all of it."""
         return cost
 
     def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns how long until a cost that does not fit may fit, unless the hub's answer changes that."""
+        """Returns the nanoseconds until a cost that does not fit may fit, if no answer of the hub comes before."""
         table = self._table
         left = max(0, cell.capacity - table.meter.fleet_used(cell, now_ns))
         return retry_after_ns(table, cell, cost, left, now_ns)
@@ -60,8 +60,8 @@ class Waiter:
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
         """Returns the least time that a request must wait behind a cost of `ahead`, in nanoseconds.
 
-        In a fleet that is 0, as other nodes may give back unused allowances. If the free part is kept at the hub, it is
-        the time for which the hub certainly has no room.
+        With a hub it is 0, because other nodes may give back unused allowances. But if the free part of the limit stays
+        at the hub, it is the time for which the hub certainly has no room.
         """
         table = self._table
         if table.meter.slots:
@@ -75,14 +75,14 @@ class Waiter:
         return min(table.meter.wait_ns(cell, allowance, together, now_ns), NEVER_NS)
 
     def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns for how long there is certainly no room for a request, by all nodes' reports; else 0."""
+        """Returns the nanoseconds for which certainly no node has room for `cost`, by all reports; 0 if one may."""
         if not cell.heard:
             return 0
         self._table.edges.advance(cell, now_ns)
         return nothing_free_ns(self._table, cell, cost, now_ns)
 
     def queue_up(self, cell: Cell, cost: int, now_ns: int, cells: list[Cell]) -> None:
-        """Notes that a request waits, and adds the cell to those in which it does."""
+        """Notes that a request waits in the cell, and adds the cell to `cells`."""
         if not cell.waiters:
             # Evaluated before the waiter counts, so that the time until now is not taken for the delay of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]
@@ -101,7 +101,10 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def step_out(self, cell: Cell, cost: int) -> None:
-        """Notes that a request does not wait any more. If it leaves without going, its grant goes back at once."""
+        """Notes that a request no longer waits.
+
+        An allowance that was granted for it and not charged goes back at once.
+        """
         cell.waiters -= 1
         cell.waiting -= cost
         cell.head_cost = 0
@@ -114,7 +117,7 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
-        """Counts a refusal. The demand of a request that has `waited` has been counted already."""
+        """Counts a refusal, and `cost` as demand, unless the request has `waited`, so that it was counted before."""
         self._table.cells.refused += 1
         if not waited:
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)
@@ -132,17 +135,17 @@ class Waiter:
 
 
 class PacedWaiter(Waiter):
-    """Does the same for a paced limit: requests go one by one, each when the one before is paid for."""
+    """A `Waiter` for a paced limit: requests go one by one, each when the one before it is paid off."""
 
     def __init__(self, table: LimitState, pacer: LeakyBucket) -> None:
         super().__init__(table)
         self._pacer = pacer
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns the room, and whether a request may go on credit: nothing is owed, and the node has some rate.
+        """Returns a number for `go`, and whether a request may go on credit: the debt is 0, and the node has some rate.
 
-        The returned room is no amount of cost. It only decides whether to ask for an allowance ahead of time: it is
-        below the low-water mark if the node has no allowance, and at the mark if it has one.
+        The number is no amount of cost. It only decides whether to request an early exchange: it is below the low-water
+        mark if the node has no allowance, and at the mark if it has one.
         """
         self._table.edges.advance(cell, now_ns)
         spare = -1 if cell.allowance <= 0 else cell.low_water
@@ -163,14 +166,14 @@ class PacedWaiter(Waiter):
             self._go_on_asking(cell, spare, now_ns)
 
     def indivisible(self, cost: int) -> int:  # noqa: ARG002  # no part of it has to fit
-        """Returns 0, as a paced request goes on credit."""
+        """Returns 0: a request of a paced limit goes on credit, so no part of its cost has to fit."""
         return 0
 
     def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:  # noqa: ARG002  # it goes on credit
         return next_turn_ns(self._table, cell, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise
-        """Returns how long the request has to wait by the node's present allowance; 0 if it has none."""
+        """Returns the nanoseconds until a request may go behind `ahead`, by the present allowance; 0 without one."""
         turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
         return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring an allowance at any time
 

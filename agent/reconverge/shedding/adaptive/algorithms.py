@@ -55,22 +55,24 @@ LIMIT_CEILING: Final = 1_000_000
 """The highest limit that any algorithm sets."""
 BACKOFF: Final = 0.9
 RISE: Final = 0.5
-"""The part of the way to a probe's longer round trip that the baseline rises: ten requests may be far from typical."""
+"""The baseline rises by this fraction of the difference to a probe's longer round trip: ten requests may be
+untypical."""
 RISEN: Final = 0.2
 """If a probe's round trip is longer than the baseline by more than this fraction, the next probe comes early."""
 AGAIN: Final = 10
 """An early probe comes after the usual number of windows divided by this, so a baseline is known within seconds."""
 FALL: Final = 0.2
-"""The part of the way to a window's shorter round trip that the baseline falls: a few cheap requests are no proof."""
+"""The baseline falls by this fraction of the difference to a window's shorter round trip: its requests may be cheap."""
 ROOM_UNTIL: Final = 0.2
-"""At a gradient this far below 1 there is no room for a queue; from there to 1 the room grows evenly."""
+"""At a gradient of 1 minus this, the limit leaves no room for a queue; from there to 1 the room grows linearly."""
 PROBE_WINDOWS: Final = 100
 """The number of windows between two probes of the no-load round trip; they take at least ten seconds."""
 EARLY: Final = 0.5
-"""A limit below this part of its highest value since the last probe is probed at once: the service may be slower."""
+"""If the limit falls below this fraction of its highest value since the last probe, a probe begins at once: the service
+itself may have become slower."""
 PROBE_FRACTION: Final = 0.875
 PROBE_FRACTION_MIN: Final = 0.25
-"""A probe never lowers the requests in progress to less than this fraction."""
+"""A probe lowers the number of requests in progress to this fraction of it at the least."""
 
 
 class Algorithm(Protocol):
@@ -78,23 +80,24 @@ class Algorithm(Protocol):
 
     @property
     def limit(self) -> int:
-        """Returns how many requests may run at once for now."""
+        """Returns the present limit: how many requests may run at once."""
         ...
 
     def update(self, sample: Sample) -> int:
-        """Uses the measurements of one window; returns the new limit."""
+        """Adapts the limit to the measurements of one window of requests, and returns it."""
         ...
 
 
 class Baseline:
-    """The round trip without a queue, measured in probes: it may fall at any time, and rises only in a probe."""
+    """The measured round trip of requests without a queue. It falls at any time, and rises only in a probe."""
 
     def __init__(self, probe_windows: int) -> None:
         self.round_trip_ns = 0
         """The baseline, in nanoseconds; 0 before the first window."""
         self._last_ns = 0
         self._full_at = 0
-        """The most requests in progress when one was refused, in the last window before a probe; 0 if none was."""
+        """The largest number of requests in progress at a refusal, in the last window before a probe; 0 without
+        refusals."""
         self._every = probe_windows
         self._left = probe_windows
         self._probing = 0
@@ -108,14 +111,14 @@ class Baseline:
 
     @property
     def scale(self) -> float:
-        """Returns the fraction of the limit at which no queue should form during a probe; 1 without a probe."""
+        """Returns the fraction of the limit at which no queue should form; always 1 while no probe is under way."""
         return self._without_queue() if self._probing else 1.0
 
     def _without_queue(self) -> float:
         return min(1.0, self.round_trip_ns / self._last_ns) if self._last_ns else 1.0
 
     def lowered(self, limit: float) -> float:
-        """Returns the limit, lowered while a probe is under way."""
+        """Returns `limit`; while a probe is under way, a lower limit, at which the queue drains."""
         if not self._probing:
             return limit
         fraction = max(PROBE_FRACTION * self._without_queue(), PROBE_FRACTION_MIN)
@@ -123,7 +126,7 @@ class Baseline:
         return math.ceil(limit - running * (1.0 - fraction))
 
     def update(self, sample: Sample, limit: float) -> None:
-        """Uses the measurements of one window that ended under this limit; begins or ends a probe when it is time."""
+        """Updates the baseline from one window that ended under `limit`; begins or ends a probe if it is time."""
         round_trip_ns = sample.round_trip_ns
         if not round_trip_ns:
             return
@@ -156,7 +159,7 @@ class Aimd:
     Args:
         initial, min_limit, max_limit: the limit at the beginning, its lowest and its highest value.
         backoff: the part of the limit that is left after a window with drops, from 0.5 up to less than 1.
-        timeout: a window whose mean round trip takes more seconds counts as a window with drops.
+        timeout: seconds; a window whose mean round trip is longer counts as a window with drops.
 
     Raises InvalidSetting for numbers out of range.
     """
@@ -192,7 +195,7 @@ class Aimd:
 
 
 class Probing:
-    """The common part of Vegas and Gradient2: a measured baseline, and drops that lower the limit."""
+    """The common part of Vegas and Gradient2: it measures the baseline, and lowers the limit after dropped requests."""
 
     def __init__(self, initial: object, least: object, most: object, probe_windows: object) -> None:
         self._exact, self._least, self._most = checked_limits(initial, least, most)
@@ -200,7 +203,7 @@ class Probing:
 
     @property
     def probe_scale(self) -> float:
-        """Returns the fraction to which a probe lowers the work in progress, to drain the queue; 1 without a probe."""
+        """Returns the fraction of the usual requests in progress that a probe allows, to drain the queue; else 1."""
         return self.baseline.scale
 
     @property
@@ -220,7 +223,7 @@ class Probing:
         return self.limit
 
     def _move(self, sample: Sample, known_ns: int) -> None:
-        """Moves the limit after one window; `known_ns` is the baseline before that window, 0 in the first one."""
+        """Moves the limit up or down after one window; `known_ns` is the baseline before it, 0 in the first window."""
         raise NotImplementedError
 
 

@@ -66,7 +66,7 @@ class AdaptiveConcurrency:
 
     @property
     def limit(self) -> int:
-        """Returns how many requests may run at once for now."""
+        """Returns the present limit: how many requests may run at once."""
         return self.slots.limit
 
     @property
@@ -92,7 +92,10 @@ class AdaptiveConcurrency:
         return {"limit": float(self.slots.limit), "in_flight": float(self.slots.in_flight)}
 
     def free(self, slot: InSlot, now_ns: int, outcome: Outcome) -> None:
-        """Ends a request that has a slot, and measures it unless its outcome is "ignored". Later calls do nothing."""
+        """Ends a request that has a slot, and adds its duration to the sample unless its outcome is "ignored".
+
+        Later calls for the same request do nothing.
+        """
         slots = self.slots
         lock = slots.lock
         lock.acquire()  # not `with`, as in `RunningCount.take`
@@ -158,7 +161,7 @@ class AdaptiveConcurrency:
         self.slots.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
-        """Does nothing at the end of the process."""
+        """Does nothing, because this layer has no thread to stop at the end of the process."""
 
     def __repr__(self) -> str:
         return f"AdaptiveConcurrency({self.name!r}, limit={self.limit}, in_flight={self.in_flight})"
@@ -174,22 +177,23 @@ class InSlot(Protocol):
     rank: int
     """The place of the request's class, 0 for the most important one."""
     began_ns: int
-    """The arrival by the monotonic clock, plus the time aside. While the request is aside: minus its working time."""
+    """The monotonic time of arrival plus all time aside; while the request is aside, minus its working time so far."""
     in_flight: int
     """How many requests ran when this one began or went on, itself included."""
     forks: int
-    """The number of forks of the slots when the request began."""
+    """The value of `RunningCount.forks` when the request began; a different one now means that it runs in the
+    parent."""
 
 
 class SlotTicket(Unique):
-    """The ticket of one request in progress, whose slot is `slot`."""
+    """The ticket of a request that `AdaptiveConcurrency` has admitted; `slot` has the state of the request."""
 
     __slots__ = ("holder",)
     holder: AdaptiveConcurrency
 
     @property
     def slot(self) -> InSlot:
-        """Returns the object that has the fields of the slot."""
+        """Returns the object that holds the state of the request, such as its arrival."""
         raise NotImplementedError
 
     @property

@@ -1,4 +1,4 @@
-"""Measures the load in windows of requests: how long they took, how many ran, and whether any was dropped."""
+"""Measures windows of requests: how long the requests took, how many ran at once, and whether any was dropped."""
 
 # Theory of operation.
 #
@@ -30,8 +30,8 @@ class Sample:
     """The measurements of one window.
 
     `round_trip_ns` is the mean of served requests, 0 if none was served; `in_flight` is the most that ran at once.
-    `full_at` is the most that ran when a request was refused, 0 if none was: less than the limit where slots are left
-    free for more important classes.
+    `full_at` is the largest number that ran when a request was refused, 0 without refusals: less than the limit if
+    slots are left free for more important classes.
     """
 
     round_trip_ns: int
@@ -41,7 +41,7 @@ class Sample:
 
 
 class SampleWindow:
-    """Gathers round trips until they make a sample. It has no clock: callers pass the time."""
+    """Gathers round trips until the window is full, and makes a `Sample` of them. Callers pass the time."""
 
     def __init__(self) -> None:
         self._begin(0)
@@ -55,10 +55,10 @@ class SampleWindow:
         self._in_flight = 0
 
     def add(self, now_ns: int, round_trip_ns: int, in_flight: int, *, dropped: bool, full_at: int = 0) -> Sample | None:
-        """Adds a request that ended at `now_ns` and ran beside `in_flight - 1` others; returns a full window.
+        """Adds a request that ended at `now_ns`. Returns the window's sample if the window is full now; else None.
 
-        Returns None while the window is not full. `full_at` is the most requests in progress when one was refused,
-        since the last window.
+        `in_flight` is the number of requests that ran when this one began, itself included. `full_at` is the largest
+        number of requests in progress at a refusal since the last window; 0 without refusals.
         """
         if not self._served and not self._dropped:
             self._begin(now_ns)

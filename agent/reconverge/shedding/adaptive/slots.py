@@ -33,7 +33,7 @@ PEAK_NS: Final = 3 * SECOND_NS
 
 
 class RunningCount:
-    """Counts the requests that run. Thread-safe; every change is one step.
+    """Counts the requests in progress, by class, and starts new ones up to a limit. Thread-safe; changes are atomic.
 
     Args:
         limit: how many may run at once.
@@ -49,7 +49,7 @@ class RunningCount:
         self.running = [0] * classes
         """The requests in progress, by class."""
         self.full_at = 0
-        """The most requests in progress when one was refused, since this was last set to 0."""
+        """The largest number of requests in progress at a refusal, since the reader last set this to 0."""
         self.scale = 1.0
         """The fraction to which a probe lowers the requests in progress, and the demand of other classes with them."""
         self._guarantees = None if guarantees is None else tuple(guarantees)
@@ -61,7 +61,7 @@ class RunningCount:
         """The number of forks so far; a request that began before a fork runs in the parent, and not here."""
 
     def take(self, rank: int, now_ns: int) -> int:
-        """Starts a request of this class if it may run; returns how many run then, or 0 if it may not."""
+        """Starts a request of the class at place `rank`. Returns how many run now; 0 if no slot is free for it."""
         lock = self.lock
         lock.acquire()  # not `with`, which takes twice as long, and each request comes here
         try:
@@ -82,22 +82,22 @@ class RunningCount:
             lock.release()
 
     def take_anyway(self, rank: int) -> int:
-        """Starts a request that can no longer be refused, even beyond the limit; returns how many run then."""
+        """Starts a request that can no longer be refused, even beyond the limit. Returns the number that run now."""
         with self.lock:
             self.running[rank] += 1
             self.in_flight += 1
             return self.in_flight
 
     def free(self, rank: int) -> None:
-        """Ends a request that was started in this process. The caller holds the lock."""
+        """Ends a request of the class at place `rank`, which was started in this process. The caller holds the lock."""
         self.running[rank] -= 1
         self.in_flight -= 1
 
     def unwanted(self, rank: int) -> None:
-        """Takes back one request's demand for a slot of this class, as the request does not run any more.
+        """Lowers the recent demand of the class at place `rank` by one request, which does not run any more.
 
-        Otherwise many idle uploads at one moment would keep slots free for their class that it does not need. The
-        caller holds the lock.
+        Slots are left free for recent demand; many idle uploads at one moment would otherwise keep slots free that no
+        request needs. The caller holds the lock.
         """
         self._peaks[rank] = max(self.running[rank], self._peaks[rank] - 1)
         self._left_free_max = self._most_left_free()
@@ -112,12 +112,12 @@ class RunningCount:
         return self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0)
 
     def _most_left_free(self) -> int:
-        """Returns the most slots that any class has to leave free, at any load."""
+        """Returns the largest number of slots that any class may have to leave free for other classes."""
         wanted = [max(peaks) for peaks in zip(self._peaks, self._last_peaks, strict=True)]
         return sum(each + 1 + each // MARGIN for each in wanted)
 
     def _left_free(self, rank: int) -> int:
-        """Returns how many slots a class has to leave free for other classes."""
+        """Returns the number of slots that the class at place `rank` has to leave free for other classes."""
         left = 0
         if self._guarantees is None:
             for other in range(rank):
@@ -144,7 +144,7 @@ class RunningCount:
 
 
 def checked_partitions(partitions: object, names: Sequence[str]) -> tuple[float, ...]:
-    """Returns the guaranteed fractions by place, 0.0 for classes that are not named.
+    """Returns the fraction of the limit guaranteed to each class, in the order of `names`; 0.0 for others.
 
     Raises InvalidSetting for an unknown class, an unusable fraction, or fractions that sum to more than 1.
     """

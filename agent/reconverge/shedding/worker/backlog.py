@@ -29,7 +29,7 @@ from typing import Final
 PORTS_MAX: Final = 16
 """The most ports whose backlog is read."""
 DESCRIPTORS_MAX: Final = 4096
-"""The number of lowest file descriptors that are searched: a server opens its listening sockets early."""
+"""Only file descriptors below this number are searched for sockets: a server opens its listening sockets early."""
 DIRECTORY: Final = Path("/proc/self/fd")
 LISTENING: Final = 10
 """The state of a listening socket in TCP_INFO."""
@@ -38,7 +38,7 @@ _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if DIRECTORY.is
 
 
 class Backlog:
-    """The listening sockets through which requests reach a process. Ports are added by one thread, and read by one."""
+    """The listening sockets through which requests reach a process. One thread may add ports while another reads."""
 
     def __init__(self) -> None:
         self._ports: set[int] = set()
@@ -67,7 +67,7 @@ class Backlog:
 
 
 def _waiting_at(descriptor: int) -> int | None:
-    """Returns how many connections wait at a socket; None if it does not listen."""
+    """Returns how many connections wait at the socket with this file descriptor; None if it does not listen."""
     assert _TCP_INFO is not None
     try:
         with _borrowed(descriptor) as found:
@@ -96,7 +96,7 @@ def _is_on(descriptor: int, ports: set[int]) -> bool:
 
 @contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """Yields a socket object for a descriptor of the server, which keeps it. Raises OSError if it is no socket."""
+    """Yields a socket object for a descriptor of the server, without closing it. Raises OSError if it is no socket."""
     borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
     try:
         yield borrowed

@@ -47,35 +47,36 @@ from typing import Final
 from reconverge.errors import InvalidSetting
 
 ERROR_MAX: Final = 9.0
-"""The largest error that counts, in targets: a stall of a minute must not make the worker shed for minutes."""
+"""The largest error that counts, in multiples of the target: a stall of a minute must not cause minutes of shedding."""
 REJECTED_MAX: Final = 0.98
 """The largest fraction to reject. Some requests are always admitted, or a worker could not notice that it has
 recovered."""
 DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
 FLOOD: Final = 3.0
-"""The part of an error beyond this many targets is a flood; it counts `FLOOD_GAIN` times in the proportional term."""
+"""The part of an error beyond this multiple of the target is a flood; in the proportional term it counts `FLOOD_GAIN`
+times."""
 FLOOD_GAIN: Final = 5.0
 FLOOD_S: Final = 0.3
 """The time constant, in seconds, with which a flood fades."""
 FLOOD_OVER: Final = 0.1
-"""The integral may fall again when a flood has faded to this many targets."""
+"""The integral may fall again when a flood has faded to this multiple of the target."""
 ELAPSED_MAX_S: Final = 0.5
-"""The longest time that counts between two steps, even if the machine was suspended for longer."""
+"""The most seconds that count between two steps, even if the machine was suspended for longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """The gains of the controller: how strongly it acts on an error of one target.
+    """The gains of the controller: how strongly it reacts to an error, which is the pressure above its target of 1.
 
     Raises InvalidSetting for a negative gain, or if `ki` is zero: without it the error would stay.
     """
 
     kp: float = 0.17
-    """The proportional gain: the depth for an error of one target."""
+    """The proportional gain: the depth of shedding (see `Controller.depth`) for an error of 1."""
     ki: float = 0.12
-    """The integral gain: the depth that an error of one target adds in each second."""
+    """The integral gain: the depth of shedding that an error of 1 adds in each second."""
     kd: float = 0.0
-    """The derivative gain: the depth for an error that grows by one target a second."""
+    """The derivative gain: the depth of shedding for an error that grows by 1 in each second."""
     smoothing_s: float = 0.05
     """The time constant, in seconds, of the filter that smooths the pressure."""
 
@@ -88,7 +89,7 @@ class Gains:
             raise InvalidSetting("ki", 0, "must be more than zero, or the pressure would never reach its target")
 
     def damping(self, target_s: float) -> float:
-        """Returns the damping ratio for a queue whose wait has this target; from 1.0 on nothing oscillates."""
+        """Returns the damping ratio for a queue with a target wait of `target_s`; from 1.0 on nothing oscillates."""
         return self.kp / (2.0 * math.sqrt(self.ki * target_s))
 
 
@@ -102,7 +103,7 @@ class Controller:
     def __init__(self, gains: Gains | None = None) -> None:
         self.gains = Gains() if gains is None else gains
         self.pressure = 0.0
-        """The filtered pressure; 1.0 is the target."""
+        """The smoothed pressure, a measure of the load; 1.0 is the target."""
         self.depth = 0.0
         """The depth of shedding: e**-depth is the admitted fraction of the traffic."""
         self._integral = 0.0
@@ -116,10 +117,10 @@ class Controller:
         return 1.0 - math.exp(-self.depth)
 
     def step(self, pressure: float, elapsed_s: float, *, rejected_max: float = REJECTED_MAX) -> float:
-        """Uses one measurement, `elapsed_s` after the last one; returns the fraction to reject from now on.
+        """Takes a pressure, measured `elapsed_s` after the last one; returns the fraction to reject from now on.
 
-        `rejected_max` bounds the fraction for now. A pressure that is no number counts as the target, and a time that
-        is no number as no time: neither stays in the controller's state.
+        `rejected_max` is the largest fraction that can be rejected at present. A pressure of NaN counts as the target,
+        and a time of NaN as 0, so that neither stays in the controller's state.
         """
         elapsed_s = min(max(elapsed_s, 0.0), ELAPSED_MAX_S) if math.isfinite(elapsed_s) else 0.0
         pressure = min(max(pressure, 0.0), 1.0 + ERROR_MAX) if math.isfinite(pressure) else 1.0

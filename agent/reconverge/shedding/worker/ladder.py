@@ -1,4 +1,4 @@
-"""Selects the requests to reject, given a fraction of all: the least important class first, and evenly within it."""
+"""Selects the requests to reject, given their fraction of all: the least important class first, evenly within it."""
 
 # Theory of operation.
 #
@@ -35,13 +35,13 @@ MIX_S: Final = 1.0
 ESCALATE_S: Final = 1.0
 """The seconds for which all less important requests must have been rejected before the next class loses any."""
 RELAX_S: Final = 5.0
-"""The seconds for which the rungs below must have sufficed before the ladder leaves a rung."""
+"""The seconds for which rejecting only less important classes must have sufficed before a class is spared again."""
 NOTHING: Final = 1e-3
-"""The ladder skips the waiting time of a class with less than this fraction of the traffic."""
+"""If a class has less than this fraction of the traffic, the ladder goes on to the next class without `ESCALATE_S`."""
 
 
 class Dither:
-    """Chooses a set fraction of requests, evenly spread, and counts all requests. Thread-safe, without a lock.
+    """Chooses a given fraction of the requests, evenly spread, and counts all requests. Thread-safe, without a lock.
 
     `threshold` is the fraction in units of 2**-64.
     """
@@ -69,11 +69,11 @@ class Dither:
 
 
 class Ladder:
-    """Divides the fraction to reject among the classes; in every sequence here the most important one is first."""
+    """Divides the fraction to reject among the classes; in every sequence the most important class is first."""
 
     def __init__(self, classes: int) -> None:
         self.fractions = [0.0] * classes
-        """The fraction to reject, by class."""
+        """The fraction of each class's requests to reject, the most important class first."""
         self._mix = [0.0] * classes
         self._rung = classes - 1
         self._full_s = 0.0
@@ -103,9 +103,10 @@ class Ladder:
         return min(1.0, sum(self.mix[self._rung :]))
 
     def deal(self, rejected: float, elapsed_s: float, *, pressed: bool) -> None:
-        """Sets `fractions` so that `rejected` of all traffic is rejected; `pressed`: the pressure is above its target.
+        """Sets `fractions` so that the fraction `rejected` of all traffic is rejected.
 
-        Goes one class up or down when it is time.
+        May also begin with the next more important class, or spare the most important of the rejected classes again.
+        `pressed` means that the pressure is above its target.
         """
         mix = self.mix
         self._climb(rejected, elapsed_s, mix, pressed=pressed)

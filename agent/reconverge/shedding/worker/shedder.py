@@ -30,7 +30,7 @@ from reconverge.shedding.worker.signals import Clockwork, LoopLag, Occupancy, Si
 
 STEP_NS: Final = 50 * MILLISECOND_NS
 PROBE_S: Final = 0.025
-"""The pause between two measurements of the loop; there are two in each step."""
+"""The seconds between two measurements of the event loop; the controller makes one step for two of them."""
 RETRY_AFTER_S: Final = 2.0
 """The delay for refused clients: shedding ends slowly, so a client that returns at once is likely to be shed again."""
 
@@ -39,8 +39,8 @@ class WorkerShedder:
     """Rejects requests with 503, of the least important classes first, while this worker cannot keep up.
 
     Args:
-        signal: a measure of its load. By default the lag of the event loop that serves the requests; for threads
-            `Occupancy(workers=8)`.
+        signal: a measure of this worker's load. By default the lag of the event loop that serves the requests; for
+            threads `Occupancy(workers=8)`.
         classes: the classes of traffic; by default the four of `TrafficClasses`.
         gains: how strongly the controller acts; see `worker/controller.py` before changing them.
         name: the name of this layer in decisions, metrics and switches.
@@ -70,7 +70,7 @@ class WorkerShedder:
         count = len(self.classes.names)
         self._ladder = Ladder(count)
         self.dithers: Final = [Dither() for _ in range(count)]
-        """For each class, by its place, the selection of requests to reject."""
+        """For each class, in order: the object that chooses which of its requests are rejected."""
         self._asked = [0] * count
         self._now = (SystemClock() if clock is None else clock).monotonic_ns
         self._stepping = threading.Lock()  # fork: no thread waits for it, and the child makes another one
@@ -115,7 +115,10 @@ class WorkerShedder:
         return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason)
 
     def begin(self, now_ns: int) -> Busy | None:
-        """Begins a request that is not rejected; also takes a measurement if no thread does."""
+        """Begins an admitted request. Returns its ticket; None if the signal does not count requests.
+
+        Also makes a step of the controller, if one is due and no thread makes the steps.
+        """
         self._step_if_due(now_ns)
         if not self.signal.counts:
             return None
@@ -132,7 +135,7 @@ class WorkerShedder:
         return {"pressure": self._controller.pressure, "rejected_fraction": self._controller.rejected}
 
     def fractions(self) -> dict[str, float]:
-        """Returns by class the fraction that is rejected for now."""
+        """Returns the fraction of each class's requests that is rejected for now, by the name of the class."""
         return dict(zip(self.classes.names, self._ladder.fractions, strict=True))
 
     def _step_if_due(self, now_ns: int) -> None:
@@ -140,7 +143,7 @@ class WorkerShedder:
             self.step(now_ns)
 
     def step(self, now_ns: int) -> None:
-        """Reads the signal and sets the fractions; does nothing while another thread does the same."""
+        """Reads the signal and sets each class's fraction to reject; does nothing while another thread does this."""
         if not self._stepping.acquire(blocking=False):
             return
         try:
@@ -163,7 +166,7 @@ class WorkerShedder:
             self._stepping.release()
 
     def measured_loop(self, loop: asyncio.AbstractEventLoop, now_ns: int) -> bool:
-        """Measures the loop, and runs a step of the controller if it is due; returns whether to go on measuring."""
+        """Measures `loop`, and makes a step of the controller if one is due. Returns False when measuring must end."""
         signal = self.signal
         assert isinstance(signal, LoopLag)
         if self._loop is not loop:
@@ -196,7 +199,7 @@ class WorkerShedder:
 
 
 class Busy:
-    """The ticket of a request that keeps a worker busy."""
+    """The ticket of a request that counts as keeping a worker busy until it ends."""
 
     __slots__ = ("_aside", "_signal")
 
@@ -231,7 +234,7 @@ class Busy:
 def _measure(
     shedder: weakref.ref[WorkerShedder], loop: asyncio.AbstractEventLoop, now: Clockwork, wake: WakeEvent
 ) -> None:
-    """Measures the event loop forty times a second, until the loop or the shedder is gone."""
+    """Measures the event loop forty times a second, in its own thread, until the loop or the shedder is gone."""
     while True:
         mine = shedder()
         if mine is None or not mine.measured_loop(loop, now()):

@@ -40,10 +40,10 @@ from reconverge.shedding.worker.backlog import Backlog
 
 LAG_TARGET_S: Final = 0.05
 STANDING_STEPS: Final = 4
-"""The number of readings whose shortest lag is the standing lag; a shedder takes them in a fifth of a second."""
+"""The shortest lag of this many readings is the standing lag; a shedder makes them in a fifth of a second."""
 STANDING_WEIGHT: Final = 8.0
 WAITING_READINGS: Final = 4
-"""The number of readings, in a tenth of a second, of which the shortest backlog counts: a burst is no queue."""
+"""The shortest backlog of this many readings counts, made in a tenth of a second: a burst is no queue."""
 RATE_S: Final = 1.0
 """The time constant, in seconds, with which the measured rate follows the arriving requests."""
 RATE_MIN: Final = 1.0
@@ -51,15 +51,15 @@ RATE_MIN: Final = 1.0
 BUSY_TARGET: Final = 0.8
 FULL_PRESSURE: Final = 5.0
 UNHEARD_NS: Final = 1 << 62
-"""Stands for the shortest lag while no lag was measured."""
+"""The value that stands for the shortest lag as long as no lag was measured."""
 
 
 Clockwork: TypeAlias = Callable[[], int]
-"""Reads the monotonic clock, in nanoseconds."""
+"""A function that returns the time of the monotonic clock, in nanoseconds."""
 
 
 class Signal(Protocol):
-    """A measure of a worker's load. Thread-safe."""
+    """The interface of a measure of a worker's load. Thread-safe."""
 
     @property
     def counts(self) -> bool:
@@ -67,15 +67,15 @@ class Signal(Protocol):
         ...
 
     def began(self, now_ns: int) -> None:
-        """Notes that a request has been admitted."""
+        """Counts an admitted request, if the signal counts requests."""
         ...
 
     def ended(self, now_ns: int) -> None:
-        """Notes that an admitted request has ended."""
+        """Counts the end of an admitted request, if the signal counts requests."""
         ...
 
     def pressure(self, now_ns: int) -> float:
-        """Returns the pressure since the last call; 1.0 is the target."""
+        """Returns the load since the last call, as a multiple of its target: 1.0 is the target."""
         ...
 
     def start_over(self) -> None:
@@ -138,7 +138,7 @@ class LoopLag:
             self._rate += weight * (requests / elapsed_s - self._rate)
 
     def heard(self, lag_ns: int) -> None:
-        """Stores a measured lag, in nanoseconds."""
+        """Stores a lag that a callback in the loop has measured, in nanoseconds."""
         self._worst_ns = max(self._worst_ns, lag_ns)
         self._least_ns = min(self._least_ns, lag_ns)
 
@@ -149,10 +149,10 @@ class LoopLag:
         """Does nothing: the lag is measured by callbacks in the loop, not by the ends of requests."""
 
     def pressure(self, now_ns: int) -> float:
-        """Returns the longest lag since the last call in parts of the target; a pending callback counts, too.
+        """Returns the longest lag since the last call, divided by the target; a callback's wait so far counts, too.
 
-        The time to work off the connections in the backlog is added. If the kernel does not report the backlog, a
-        multiple of the shortest recent lag is added instead.
+        The time to work off the connections in the backlog is added to the lag; if the kernel does not report the
+        backlog, a multiple of the shortest recent lag.
         """
         age_ns = 0 if self._answered else now_ns - self._sent_ns
         worst_ns = max(self._worst_ns, age_ns)
@@ -172,7 +172,7 @@ class LoopLag:
 
 
 class Occupancy:
-    """Measures how many of `workers` are busy, by the requests in progress.
+    """Measures how many of the process's `workers` threads are busy, by counting the requests in progress.
 
     `target` is the fraction that may be busy on average. Raises InvalidSetting for numbers out of range.
     """

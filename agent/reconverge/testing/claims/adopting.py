@@ -38,11 +38,11 @@ class AdoptingClaims(Trial):
 
     @property
     def reporting_s(self) -> float:
-        """How long nodes may be reporting what they know after a loss."""
+        """How many seconds after a loss of data nodes may still be reporting what they know."""
         return REPORTING_S + self.grace_s
 
     async def _lose(self, scene: Scene) -> tuple[Voice, Voice]:
-        """Returns two nodes after the hub has lost its data, and has learnt of the loss.
+        """Makes the hub lose its data. Returns two nodes, which have reported since, so that the hub knows of the loss.
 
         The first node holds an allowance of 40 for the key `ada`, and has used 30 of it.
         """

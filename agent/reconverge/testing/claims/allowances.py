@@ -33,7 +33,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_first_answer_grants_what_is_needed(self, scene: Scene) -> None:
-        """A node that needs some of a free limit is granted it in its first exchange."""
+        """A node that needs a part of a limit of which all is free is granted that part in its first exchange."""
         answer = await scene.voice().reports(need=10)
 
         assert 10 <= answer.allowance <= QUOTA
@@ -131,7 +131,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_what_was_used_beyond_an_allowance_is_granted_to_no_other_node(self, scene: Scene) -> None:
-        """A debt, such as settling makes, reduces the cost that the hub may grant to other nodes."""
+        """Use beyond an allowance, such as settling makes, reduces the cost that the hub may grant to other nodes."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=1)
         await ada.reports(current=70, allowance=10)
@@ -140,7 +140,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_smallest_capacity_of_all_live_nodes_counts(self, scene: Scene) -> None:
-        """While nodes change a limit one by one, grants keep to the smallest capacity that a live node declares."""
+        """While nodes change a limit one by one, the hub grants up to the smallest capacity of those that live."""
         ada, bob = scene.voice(), scene.voice()
         smaller = limit(quota=60)
         await bob.reports(of=smaller, need=1)
@@ -179,7 +179,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_a_node_that_vanishes_takes_little_of_a_long_window_along(self, scene: Scene) -> None:
-        """After a vanished node's lease, other nodes can use all of the limit but its use and its small allowance."""
+        """After a vanished node's lease, other nodes can use the limit except its use and its small allowance."""
         for algorithm in ALGORITHMS:
             of = limit(algorithm, algorithm=algorithm, quota=1000)
             for _ in range(3):
@@ -202,7 +202,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_strict_allowances_are_not_dealt_out_before_all_can_have_spoken(self, scene: Scene) -> None:
-        """A strict limit is granted like any other once all nodes have had time to report."""
+        """The hub grants allowances of a strict limit as of any other once all nodes have had time to report."""
         strict = limit(overshoot_milli=0)
         ada = scene.voice()
         await ada.reports(of=strict, need=QUOTA)
@@ -234,7 +234,7 @@ class LineClaims(Trial):
 
 
 async def _with_little_free(scene: Scene) -> tuple[Voice, Voice]:
-    """Returns a node that holds 90 of 100 and has used 20, and a new node."""
+    """Returns a node that holds an allowance of 90 out of 100 and has used 20 of it, and a new node."""
     ada = scene.voice()
     await ada.reports(need=QUOTA)
     assert 90 == (await ada.reports(current=20, allowance=90)).allowance
@@ -251,7 +251,7 @@ class WildNodes:
         self._voices = [scene.voice() for _ in range(VOICES)]
         self._late = [self._voices[0].batch()]
         self.granted = 0
-        """The largest allowance ever granted."""
+        """The largest allowance that any node has ever held."""
 
     async def does_something(self) -> None:
         """Lets one random thing happen: an exchange, which may fail, a node that is replaced, or time that passes."""

@@ -23,7 +23,7 @@ CROWD: Final = 32
 
 
 async def voices(scene: Scene, count: int) -> list[Voice]:
-    """Returns `count` new nodes that the hub knows. Skips the test if the hub never keeps a scarce key to itself."""
+    """Returns `count` new nodes that the hub knows. Skips the test if the hub grants allowances of every scarce key."""
     them = [scene.voice() for _ in range(count)]
     for voice in them:
         await voice.says_hello()
@@ -103,7 +103,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_parts_of_a_request_add_up(self, scene: Scene) -> None:
-        """Parts of use that fade on several nodes are granted in sum to the first node that asks, and to no other."""
+        """When use fades on several nodes, the sum of the faded parts is granted to the first node that asks, once."""
         crowd = await voices(scene, FEW)
         assert [1] * FEW == [may_charge(SLIDING, await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
         for voice in crowd:
@@ -145,7 +145,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_a_bucket_of_which_only_a_node_knows_is_full(self, scene: Scene) -> None:
-        """A bucket that only one node reports, with use from before a loss, counts as full."""
+        """A bucket that is known only from one node's report after a loss of data counts as full."""
         ada, bob = await voices(scene, 2)
         await ada.asks("lost", of=BUCKET, waits=0)
         said = ada.asking("lost", of=BUCKET, waits=1)

@@ -59,7 +59,7 @@ async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
 async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, current: int = 0) -> int:
     """Lets a node report that it forgets a key of which it holds nothing.
 
-    Returns the number of nodes in the hub's answer.
+    Returns how many nodes have the key, as the hub answers.
     """
     said = voice.cell(key, of=of, current=current, allowance=0)
     said = ReportedCell(
@@ -70,7 +70,7 @@ async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, cu
 
 
 def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
-    """Returns the hub's usage ledger, twice: as ledger and as eraser. Skips the test if the hub has none."""
+    """Returns the hub's usage ledger twice, as `UsageLedger` and as `UsageEraser`. Skips the test if it is not both."""
     hub = scene.another_hub()
     usage = hub.usage if isinstance(hub, UsageHub) else None
     eraser: object = usage
@@ -85,7 +85,7 @@ def today(scene: Scene) -> Period:
 
 
 async def tells(hub: UsageLedger, day: Period, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
-    """Lets an account report its counts of a day, for keys of one shard."""
+    """Makes an account report its counts of a day; `said` has keys of one shard, each with its cost."""
     rows = [UsageRow(day, key, Counts(cost, cost, 0)) for key, cost in said]
     shard = shard_of(said[0][0].identity, hub.shards)
     recorded = await hub.record(UsageBatch(account, shard, sequence, sequence - 1, rows, Retention()))
@@ -94,7 +94,7 @@ async def tells(hub: UsageLedger, day: Period, account: str, sequence: int, *sai
 
 
 async def used(hub: UsageLedger, day: Period) -> dict[UsageKey, int]:
-    """Returns the use in a day, by key."""
+    """Returns the cost that the hub has counted in a day, by key."""
     pages = [await hub.totals(day, shard, page) for shard in range(hub.shards) for page in range(PAGES)]
     return {row.key: row.counts.cost for page in pages for row in page}
 

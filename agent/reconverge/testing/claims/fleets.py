@@ -34,7 +34,7 @@ class FleetClaims(Trial):
 
     @claim
     async def test_all_views_agree_after_quiet(self, scene: Scene) -> None:
-        """When no more requests come, every node soon knows the admissions of all."""
+        """When no more requests come, every node soon knows how much all nodes have admitted."""
         scene.pass_time(1.0)
         fleet = self._fleet(scene, 0, FIXED_WINDOW, BALANCED)
         for _ in range(20):

@@ -40,7 +40,7 @@ def reader(scene: Scene) -> KeyReader:
 
 
 async def reads(hub: KeyReader, key: str = "ada", of: LimitReport = LIMIT, *, shard: int = 0) -> KeyReading:
-    """Returns the hub's reading of one key."""
+    """Reads one key at the hub, as a process without a node does. Returns the hub's reading."""
     (reading,) = (await hub.read_keys(shard, [KeyQuestion(of, key)])).keys
     return reading
 
@@ -61,7 +61,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_learns_what_lies_on_allowances(self, scene: Scene) -> None:
-        """An allowance that a node may use alone is neither used nor free."""
+        """A reading counts an allowance that a node may use alone neither as used nor as free."""
         hub, ada = reader(scene), scene.voice()
         allowance = (await ada.reports(need=10)).allowance
 
@@ -91,7 +91,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_reading_begins_no_cell_and_extends_none(self, scene: Scene) -> None:
-        """A key expires at the same moment, however often it is read."""
+        """Reading a key keeps it no longer at the hub, and reading an unknown key creates nothing."""
         hub, ada = reader(scene), scene.voice(lease_us=60 * SECOND_US)
         remembered = limit("remembered", algorithm=SLIDING_WINDOW)
         await ada.reports(of=remembered, current=30, reset_us=scene.hub_us())
@@ -106,7 +106,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_is_no_node(self, scene: Scene) -> None:
-        """The answers to nodes are the same with readers and without."""
+        """Readers do not change the hub's answers to nodes."""
         hub, ada = reader(scene), scene.voice()
         await ada.reports(current=5)
         before = await ada.reports(current=5)
@@ -131,7 +131,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_what_fades_and_drains_does_so_for_readers(self, scene: Scene) -> None:
-        """A reader sees half of a bucket's quota drain in half a window, and a sliding window's use for two windows."""
+        """In readings a bucket drains by half its quota in half a window; a sliding window's use is gone after two."""
         hub, ada = reader(scene), scene.voice()
         scene.pass_time(WINDOW_S * (1 - scene.hub_us() % WINDOW_US / WINDOW_US))
         await ada.exchanges(

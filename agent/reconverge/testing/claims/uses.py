@@ -58,7 +58,7 @@ class UseClaims(Trial):
         assert [Status.MERGED] * 3 == [asyncio.run(one_life()) for _ in range(3)]
 
     def test_it_outlives_a_loop_that_was_closed_under_it(self) -> None:
-        """A hub whose event loop was closed before the hub can be used from another loop."""
+        """A hub whose event loop was closed before the hub was closed can be used from another loop."""
         scene = self.scene()
         voice = scene.voice(hub=scene.hub)
 
@@ -99,7 +99,7 @@ class UseClaims(Trial):
 
 
 async def _problem(question: Callable[[], Awaitable[object]]) -> HubUnavailable:
-    """Returns the error that a call raises. Raises AssertionError if it raises none."""
+    """Returns the HubUnavailable that a call raises. Raises AssertionError if the call raises none."""
     try:
         answer = await question()
     except HubUnavailable as error:

@@ -75,7 +75,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_sliding_window_remembers_the_one_before(self, scene: Scene) -> None:
-        """The use of the window before counts for one window, and no longer."""
+        """Under a sliding window, use still counts in the window after its own, and in no later one."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLIDING, current=30)
         scene.pass_time(WINDOW_S)
@@ -89,7 +89,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_sliding_window_forgets_what_is_two_windows_old(self, scene: Scene) -> None:
-        """Use from two windows ago counts no more, although no node has reported since."""
+        """Under a sliding window, use from two windows ago counts no more, although no node has reported since."""
         await scene.voice().reports(of=SLIDING, current=30)
         scene.pass_time(2 * WINDOW_S)
 
@@ -97,7 +97,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_news_of_the_window_before_count_there(self, scene: Scene) -> None:
-        """The hub counts use in the window before if a node, which has not noticed its end, reports it there."""
+        """If a node that has not noticed a window's end reports use in it, the hub counts the use in that window."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLIDING, current=30)
         old = scene.epoch(SLIDING)
@@ -131,7 +131,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_is_what_all_have_in_use(self, scene: Scene) -> None:
-        """Use under a sliding log is the sum of each node's newest report, even if a window has begun since."""
+        """Use under a sliding log is the sum of all nodes' newest reports, also of those from before this window."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, current=30, previous=2 * DATED.window_us)
         assert 34 == (await bob.reports(of=DATED, current=4, previous=DATED.window_us)).current
@@ -142,7 +142,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_counts_for_as_long_as_its_node_has_said(self, scene: Scene) -> None:
-        """Use under a sliding log counts until the moment its node has reported, and at most a sync interval longer."""
+        """Use under a sliding log counts until the expiry time that its node has reported, or one interval longer."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, current=30, previous=DATED.window_us // 2)
         scene.pass_time(WINDOW_S / 2 - 1e-6)

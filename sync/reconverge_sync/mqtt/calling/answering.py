@@ -36,7 +36,7 @@ KEEP_US_MAX: Final = 366 * 86_400 * 1_000_000
 
 
 def answer(kept: LeaderState, call: Call) -> Any:
-    """Carries out a call on the leader's state. Returns the value to reply with.
+    """Carries out `call` on the leader's state, and returns the value of the reply.
 
     Raises MalformedMessage for an invalid call, and HubUnavailable for one that this state cannot serve now.
     """

@@ -21,9 +21,9 @@ from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import BROKER_BUSY, CONNECTION_LOST, MalformedMessage, MessageKind
 
 APART_MAX: Final = 16
-"""The most calls that wait for the broker at the same time; further ones are refused."""
+"""The most calls that wait for the broker at one time; the leader refuses further ones."""
 SWAP: Final = "swap"
-"""The name of the call that swaps the index of contracts and waits for the broker, see `contracts.py`."""
+"""The name of the call that replaces the index of contracts; its reply waits for the broker, see `contracts.py`."""
 
 MUTE: Final = "the leader does not answer; a leader of an older version does not know this call, so update all members"
 RECORD: Final = "record"
@@ -34,14 +34,15 @@ _MEANINGLESS: Final = RefusedReply(
 _T = TypeVar("_T")
 
 Post = Callable[[str, MessageKind, bytes], bool]
-"""Sends a message to a member. Returns False if there is no room for it, or no connection."""
+"""Sends a message of a kind to a member. Returns False if there is no connection, or if too much waits to be sent."""
 Swap = Callable[[Call], Awaitable[Any]]
-"""Swaps the index of contracts, see `contracts.py`. Raises HubUnavailable, and MalformedMessage."""
+"""Replaces the index of contracts as a call requests, see `contracts.py`. Raises HubUnavailable and
+MalformedMessage."""
 
 
 @dataclass(slots=True)
 class OwnCall:
-    """A call that this member makes while it is itself the leader."""
+    """A call that this member makes to itself, because it is the leader."""
 
     call: Call
     asked_ns: int
@@ -50,7 +51,7 @@ class OwnCall:
 
 @dataclass(slots=True)
 class Called:
-    """A call to another member that was sent, and whose reply has not come yet."""
+    """A call that was sent to another member, whose reply has not come yet."""
 
     leader: str
     asked_ns: int
@@ -58,7 +59,7 @@ class Called:
 
 
 class Calls:
-    """Makes and answers the calls of one member in one shard.
+    """Makes the calls of one member in one shard, and answers calls of other members while it is the leader.
 
     `rejects` counts messages that were ignored, by reason.
     """
@@ -102,13 +103,13 @@ class Calls:
         return value
 
     def fail(self, problem: HubUnavailable) -> None:
-        """Fails all calls that wait for a reply, because the connection is lost."""
+        """Fails all calls that wait for a reply with `problem`, because the connection is lost."""
         for called in self._waiting.values():
             if not called.reply.done():
                 called.reply.set_exception(HubUnavailable(problem.kind, CONNECTION_LOST))
 
     def hear_reply(self, sender: str, payload: bytes) -> None:
-        """Passes a reply that has come to the call that waits for it. Raises MalformedMessage."""
+        """Completes the waiting call to which a message is the reply. Raises MalformedMessage."""
         number, value = read_reply(payload)
         called = self._waiting.get(number)
         if called is None or called.leader != sender or called.reply.done():
@@ -119,7 +120,7 @@ class Calls:
             called.reply.set_result(value)
 
     def answer_own(self, own: OwnCall) -> None:
-        """Answers a call that this member made while it is the leader."""
+        """Answers a call that this member has made to itself as the leader."""
 
         def reply(value: Any) -> None:
             if own.reply.done():
@@ -138,7 +139,7 @@ class Calls:
                 self._answer(own.call, reply)
 
     def answer_message(self, sender: str, payload: bytes) -> str:
-        """Answers another member's call. Returns the name of the operation. Raises MalformedMessage."""
+        """Answers a call that another member, `sender`, has sent; returns the call's name. Raises MalformedMessage."""
         number, call = read_call(payload)
         self._answer(call, lambda value: self._reply(sender, number, value))
         return cast("str", call[0])
@@ -151,7 +152,10 @@ class Calls:
         self._post(sender, MessageKind.REPLY, reply)
 
     def _answer(self, call: Call, reply: Callable[[Any], None]) -> None:
-        """Calls `reply` with the reply to a call, now or when the broker has answered. Raises MalformedMessage."""
+        """Carries out a call, and passes the result to `reply`, now or once the broker answers.
+
+        Raises MalformedMessage.
+        """
         kept = self._candidate.kept()
         if kept is None:
             return  # another member may be the leader by now
@@ -173,7 +177,7 @@ class Calls:
             reply(value)
 
     def _answer_apart(self, answering: Awaitable[Any], reply: Callable[[Any], None]) -> None:
-        """Replies when `answering` is done, in a task of its own, so that other messages are processed meanwhile."""
+        """Awaits `answering` in a task of its own, and passes its result to `reply`, so that no other message waits."""
 
         async def answer_then() -> None:
             try:
@@ -197,7 +201,7 @@ def _refused(problem: HubUnavailable) -> RefusedReply:
 
 
 async def within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:
-    """Awaits a future for `timeout_s` seconds. Raises HubUnavailable, with that problem, if it takes longer."""
+    """Awaits a future for `timeout_s` seconds. Raises HubUnavailable with the text `problem` if it takes longer."""
     try:
         async with asyncio.timeout(timeout_s):
             return await future

@@ -42,48 +42,48 @@ from reconverge.hub.usage import (
 from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 ROWS_MAX: Final = 4096
-"""The most rows of one call; a node sends about 256, each of up to four kinds of periods."""
+"""The most rows in one call. A node sends about 256 at once, each for up to four kinds of periods."""
 TEXT_BYTES_MAX: Final = 4096
 """The longest identity, limit or route in bytes: 512 characters, with escapes."""
 REPLY_BYTES_WANTED: Final = 1 << 18
-"""The size in bytes of the parts in which rows and events are sent, about."""
+"""The size in bytes, about, of the parts into which a long list of rows or events is divided."""
 KEPT_MAX: Final = 4096
-"""The largest retention, in periods of one kind, that a node may request."""
+"""The largest retention that a node may request, in periods of one kind."""
 PROBLEM_MAX: Final = 400
 MILLI: Final = 1000
 _NUMBER: Final = Struct("<Q")
 
 Call = list[Any]
-"""A call: the name of the operation, and its arguments."""
+"""A call as a list: the name of the operation, then its arguments."""
 
 
 class RefusedReply(NamedTuple):
-    """A reply that refuses a call, with the kind of the problem and its text."""
+    """A reply that refuses a call: the kind of the problem, and its text."""
 
     kind: str
     problem: str
 
 
 def write_call(number: int, call: Call) -> bytes:
-    """Returns a call as a message. Raises HubUnavailable if a value cannot be sent."""
+    """Returns a call, with its number, as a message. Raises HubUnavailable if a value cannot be sent."""
     return sealed(MessageKind.CALL, _NUMBER.pack(number) + _packed(call))
 
 
 def read_call(payload: bytes) -> tuple[int, Call]:
-    """Reads a call from a message. Returns its number and the call. Raises MalformedMessage."""
+    """Reads a message that is a call; returns its number and the call. Raises MalformedMessage."""
     number, call = _read(payload, MessageKind.CALL)
     _check(type(call) is list and len(call) > 0 and is_text(call[0], 1))
     return number, cast("Call", call)
 
 
 def write_reply(number: int, value: Any) -> bytes:
-    """Returns the reply to the call of that number as a message. Raises HubUnavailable if a value cannot be sent."""
+    """Returns the reply to the call `number` as a message. Raises HubUnavailable if a value cannot be sent."""
     outcome = [False, value.kind, value.problem[:PROBLEM_MAX]] if isinstance(value, RefusedReply) else [True, value]
     return sealed(MessageKind.REPLY, _NUMBER.pack(number) + _packed(outcome))
 
 
 def read_reply(payload: bytes) -> tuple[int, Any]:
-    """Reads a reply. Returns the number of its call, and the value or a `RefusedReply`. Raises MalformedMessage."""
+    """Reads a reply; returns the number of its call, and its value or a `RefusedReply`. Raises MalformedMessage."""
     number, outcome = _read(payload, MessageKind.REPLY)
     match outcome:
         case [True, value]:
@@ -117,7 +117,7 @@ def _read(payload: bytes, kind: MessageKind) -> tuple[int, Any]:
 
 
 def sent_batch(batch: UsageBatch) -> Call:
-    """Returns a batch of usage as the arguments of the call `record`, which reports it to the leader."""
+    """Returns a batch of usage as the arguments of the call `record`, by which a node reports it to the leader."""
     by_key: dict[UsageKey, list[Any]] = {}
     for period, key, counts in batch.rows:
         by_key.setdefault(key, []).append([*period, *counts])
@@ -128,7 +128,7 @@ def sent_batch(batch: UsageBatch) -> Call:
 
 
 def read_usage_batch(arguments: Call, *, shard: int) -> UsageBatch:
-    """Returns the batch of usage that `sent_batch` has written. Raises MalformedMessage."""
+    """Returns the batch of usage in the arguments by `sent_batch`. Raises MalformedMessage if it is not for `shard`."""
     _check(len(arguments) == 7)
     account, sequence, answered, rows, kept, leaving, load = arguments
     _check(is_text(account, 1) and is_whole(sequence, 1) and is_whole(answered) and sequence < WHOLE_MAX)
@@ -156,14 +156,14 @@ def read_period(sent: Any) -> Period:
 
 
 def read_key(sent: Any) -> UsageKey:
-    """Returns a usage key, written as identity, limit and route. Raises MalformedMessage."""
+    """Returns the usage key in a list of its identity, limit and route. Raises MalformedMessage."""
     _check(len(_list(sent)) == 3)
     _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in sent))
     return UsageKey(*sent)
 
 
 def read_counts(sent: Any) -> Counts:
-    """Returns the counts of a row, written as a list of whole numbers. Raises MalformedMessage."""
+    """Returns the counts of a row, from a list of whole numbers. Raises MalformedMessage."""
     _check(len(_list(sent)) == len(Counts._fields))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent))
     return Counts(*sent)
@@ -175,7 +175,7 @@ def reported_load(load: NodeLoad) -> Call:
 
 
 def read_load(sent: Any) -> NodeLoad:
-    """Returns the load that `reported_load` has written. Raises MalformedMessage."""
+    """Returns the load in a list by `reported_load`. Raises MalformedMessage."""
     _check(len(_list(sent)) == 4 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[3]))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent[1:3]))
     return NodeLoad(sent[0], sent[1] / MILLI, sent[2] / MILLI, sent[3])
@@ -188,7 +188,7 @@ def sent_recorded(recorded: Recorded) -> Call:
 
 
 def read_recorded(sent: Any) -> Recorded:
-    """Returns the reply that `sent_recorded` has written. Raises MalformedMessage."""
+    """Returns the result in a list by `sent_recorded`. Raises MalformedMessage."""
     _check(len(_list(sent)) == 6)
     known, merged, folded, done, hub_us, refused = sent
     _check(is_whole(known) and type(merged) is bool and is_whole(folded) and is_whole(hub_us))
@@ -197,7 +197,7 @@ def read_recorded(sent: Any) -> Recorded:
 
 
 def read_lease(sent: Any) -> ExportLease:
-    """Returns the lease of an exporter, written as a list of its fields. Raises MalformedMessage."""
+    """Returns the lease of an exporter, from a list of its fields. Raises MalformedMessage."""
     _check(len(_list(sent)) == 4)
     leads, exporter, until_us, hub_us = sent
     _check(type(leads) is bool and is_text(exporter, 1) and is_whole(until_us) and is_whole(hub_us))
@@ -210,7 +210,7 @@ def sent_marks(marks: ExportMarks) -> Call:
 
 
 def read_marks(sent: Any) -> ExportMarks:
-    """Returns the marks that `sent_marks` has written. Raises MalformedMessage."""
+    """Returns the marks of an export in a list by `sent_marks`. Raises MalformedMessage."""
     _check(len(_list(sent)) == 4 and all(each is None or is_whole(each) for each in sent[:3]) and type(sent[3]) is dict)
     _check(all(is_whole(number) and is_whole(mark) for number, mark in sent[3].items()))
     return ExportMarks(*sent)
@@ -222,7 +222,7 @@ def _by_kind(sent: Any) -> Mapping[str, int]:
 
 
 def sent_rows(rows: Sequence[UsageRow], offset: int) -> Call:
-    """Returns a part of the rows of a page from `offset` on, and the offset of the next part; -1 after the last."""
+    """Returns a list of the rows from index `offset` on, as many as fit, and the offset of the next; -1 at the end."""
     sent: list[Any] = []
     size, place = 0, offset
     while place < len(rows) and size < REPLY_BYTES_WANTED:
@@ -234,7 +234,7 @@ def sent_rows(rows: Sequence[UsageRow], offset: int) -> Call:
 
 
 def read_rows(period: Period, offset: int, sent: Any) -> tuple[list[UsageRow], int]:
-    """Reads the rows that `sent_rows` has written. Returns them with the next offset. Raises MalformedMessage."""
+    """Reads a list by `sent_rows`; returns its rows, and the offset to ask for next, or -1. Raises MalformedMessage."""
     _check(len(_list(sent)) == 2 and type(sent[1]) is int and (sent[1] == -1 or sent[1] > offset))
     rows: list[UsageRow] = []
     for row in _list(sent[0]):
@@ -244,7 +244,7 @@ def read_rows(period: Period, offset: int, sent: Any) -> tuple[list[UsageRow], i
 
 
 def sent_events(events: Sequence[UsageEvent]) -> Call:
-    """Returns events as a list for a reply, without their period, which is that of the call; as many as fit."""
+    """Returns as many of `events` as fit into one reply, as a list without their period, which the call has named."""
     sent: list[Any] = []
     size = 0
     for _, key, number, counts in events:
@@ -256,7 +256,7 @@ def sent_events(events: Sequence[UsageEvent]) -> Call:
 
 
 def read_events(period: Period, sent: Any) -> list[UsageEvent]:
-    """Returns the events that `sent_events` has written. Raises MalformedMessage."""
+    """Returns the events of `period` in a list by `sent_events`. Raises MalformedMessage."""
     events: list[UsageEvent] = []
     for event in _list(sent):
         _check(len(_list(event)) == 7 and is_whole(event[3]))
@@ -265,7 +265,7 @@ def read_events(period: Period, sent: Any) -> list[UsageEvent]:
 
 
 def read_confirmed(period: Period, sent: Any) -> list[UsageEvent]:
-    """Returns the events that were delivered, as keys and numbers without counts. Raises MalformedMessage."""
+    """Returns the confirmed events, from a list of their keys and numbers without counts. Raises MalformedMessage."""
     _check(len(_list(sent)) <= EVENTS_MAX)
     events: list[UsageEvent] = []
     for event in sent:
@@ -280,7 +280,7 @@ def sent_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Cal
 
 
 def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]:
-    """Returns the account and the rows that `sent_retracted` has written. Raises MalformedMessage."""
+    """Returns the account and the rows in the arguments by `sent_retracted`. Raises MalformedMessage."""
     _check(len(arguments) == 2 and is_text(arguments[0], 1) and len(_list(arguments[1])) <= ROWS_MAX)
     rows: list[tuple[Period, UsageKey]] = []
     for row in arguments[1]:
@@ -290,7 +290,7 @@ def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]
 
 
 def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:
-    """Reads a period and a page from a call. Returns them with the other `more` arguments. Raises MalformedMessage."""
+    """Returns the period, the page and the `more` further arguments of a call. Raises MalformedMessage."""
     _check(len(arguments) == 3 + more and is_whole(arguments[2]) and arguments[2] < PAGES)
     return read_period(arguments[:2]), arguments[2], arguments[3:]
 
@@ -304,7 +304,7 @@ def sent_questions(questions: Sequence[KeyQuestion]) -> Call:
 
 
 def read_questions(arguments: Call) -> list[KeyQuestion]:
-    """Returns the questions that `sent_questions` has written. Raises MalformedMessage."""
+    """Returns the questions in the arguments by `sent_questions`. Raises MalformedMessage."""
     _check(len(arguments) <= READ_MAX)
     questions: list[KeyQuestion] = []
     for sent in arguments:
@@ -324,7 +324,7 @@ def sent_readings(readings: KeyReadings) -> Call:
 
 
 def read_readings(sent: Any, *, asked: int) -> KeyReadings:
-    """Returns the readings of `asked` keys that `sent_readings` has written. Raises MalformedMessage."""
+    """Returns the readings in a list by `sent_readings`; there must be `asked` readings. Raises MalformedMessage."""
     _check(len(_list(sent)) == 3 and is_whole(sent[0]) and is_text(sent[1]) and len(_list(sent[2])) == asked)
     keys: list[KeyReading] = []
     for each in sent[2]:
@@ -334,7 +334,7 @@ def read_readings(sent: Any, *, asked: int) -> KeyReadings:
 
 
 def read_data(sent: Any) -> HubData:
-    """Returns the state of a shard's data, which is a list of its fields. Raises MalformedMessage."""
+    """Returns the state of a shard's data, from a list of its fields. Raises MalformedMessage."""
     _check(len(_list(sent)) == len(HubData._fields))
     data = HubData(*sent)
     _check(is_text(data.generation) and type(data.lost) is bool)
@@ -345,7 +345,7 @@ def read_data(sent: Any) -> HubData:
 
 
 def read_adoption(sent: Any) -> Adoption:
-    """Returns the outcome of adopting a loss, which is a list of its fields. Raises MalformedMessage."""
+    """Returns the outcome of adopting a loss, from a list of its fields. Raises MalformedMessage."""
     _check(len(_list(sent)) == 2 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[1]))
     return Adoption(*sent)
 

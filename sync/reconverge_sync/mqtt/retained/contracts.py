@@ -62,30 +62,32 @@ INDEX_BYTES_MAX: Final = 1 << 17
 PAGE_BYTES_MAX: Final = 1 << 19
 """The most bytes of a page: twice the longest that any reader accepts."""
 PAGES_AT_ONCE: Final = 32
-"""The most pages that a member subscribes to at once, as they may be long together."""
+"""The most pages to which a member subscribes at once, because all of them together may be long."""
 SWAP_SHARE: Final = 0.75
-"""The fraction of the caller's time after which a leader reports that its messages do not come back."""
+"""The fraction of the caller's time after which the leader fails a swap because its own messages have not come back."""
 SLACK: Final = 8
-"""A page is kept longer than asked for by one eighth, and sent again when less than the asked time is left."""
+"""A page is kept for an eighth longer than requested, so that it need not be sent again until less than the requested
+time is left."""
 PURGED_AFTER_S: Final = 3600
-"""The seconds after its end for which a page is not deleted yet, so that a writer that names it again finds it."""
+"""For how many seconds after its end a page is not deleted yet, so that a writer that names it again still finds it."""
 SWEPT_AT_ONCE_MAX: Final = 1024
-"""The most pages that are deleted at a time."""
+"""The most pages that one sweep deletes."""
 PAGES_MAX: Final = 1 << 16
-"""The most pages that contracts can have; further ones are counted each time that the leader looks through all."""
+"""The most pages that all contracts of a namespace can have. A sweep counts further pages as rejected messages."""
 KEPT_S_MAX: Final = 366 * 86_400 * (SLACK + 2) // SLACK
-"""The longest time of a page in seconds. Contracts end within 366 days, so no writer keeps a page for longer, even if
-its clock is wrong by weeks; a page with a later end is not of this fleet, and is deleted."""
+"""The longest time for which a page can be kept, in seconds: contracts end within 366 days, and a clock may be wrong by
+weeks. A page that ends later does not belong to this fleet, and is deleted."""
 NUMBERS_PASSED_MAX: Final = 1 << 20
-"""The most indexes that leaders can write between two that a member receives."""
+"""By how much the number of an index may exceed the number in the last index of the same term that this member has
+received."""
 _INDEX: Final = Struct("<QQQ")
-"""The head of an index: its stamp, and the end of its time in seconds since 1970; the index itself follows."""
+"""The head of a stored index: the two numbers of its stamp, and its end in seconds since 1970. The index follows."""
 _UNTIL: Final = Struct("<Q")
 _NUMBER_MAX: Final = 2**53
 
 
 class Stamp(NamedTuple):
-    """The age of an index of contracts: the term of the leader that wrote the index, and a number that rises."""
+    """The age of an index of contracts: the term of the leader that wrote it, and a number that rises in a term."""
 
     term: int
     number: int
@@ -132,7 +134,7 @@ class PostedIndex:
         return self._payload[: bytes_max + 1]
 
     def hear(self, message: bytes) -> None:
-        """Processes a message on the topic; an empty one deletes the index. Raises MalformedMessage."""
+        """Processes a message on the index's topic; an empty message deletes the index. Raises MalformedMessage."""
         if not message:
             self._take(Stamp(0, 0), b"", None, 0)
             return
@@ -156,7 +158,7 @@ class PostedIndex:
         self._awaited.hear(message)
 
     def _may_follow(self, stamp: Stamp) -> bool:
-        """Whether a leader may have written an index with that stamp after the known index."""
+        """Whether `stamp` is one that a leader may have written after the index that this member knows."""
         known = self._stamp
         if not self._message:
             return True
@@ -169,7 +171,7 @@ class PostedIndex:
         self.changed = asyncio.Event()
 
     def _mend(self) -> None:
-        """Sends the known index once more if this member is the leader, because the broker retains another message."""
+        """As the leader, sends the known index once more, because the broker retains another message in its place."""
         if self._message and self._may_answer(0):
             with contextlib.suppress(HubUnavailable):
                 self._wire.post(TOPIC, self._message, retain=True, keep_s=max(1, self._until_s - self._now_s()))
@@ -180,9 +182,9 @@ class PostedIndex:
         self._awaited.fail(problem)
 
     async def swap(self, arguments: Call) -> bool:
-        """Replaces the index as the leader, for a call of another member. Returns whether the index was replaced.
+        """As the leader, replaces the index as a member's call requests; returns whether it was replaced.
 
-        It takes no longer than an answer may take. Raises MalformedMessage and HubUnavailable.
+        Takes no longer than an answer may take. Raises MalformedMessage and HubUnavailable.
         """
         payload, over, bytes_max, keep_s = _swap(arguments)
         try:
@@ -222,7 +224,7 @@ class PostedIndex:
 
 
 class PostedPages:
-    """The pages of contracts at a broker: sends pages to be retained, and receives those that are asked for."""
+    """Sends pages of contracts to the broker to be retained, and receives those that a caller asks for."""
 
     def __init__(self, wire: Wire, clock: Clock, *, rejects: Counter[str]) -> None:
         self._wire = wire
@@ -244,7 +246,7 @@ class PostedPages:
         return payload[: bytes_max + 1] if until_s > self._now_s() else None
 
     async def put(self, digest: str, payload: bytes, *, keep_s: float) -> None:
-        """Sends a page to be retained, and returns when it has come back."""
+        """Sends a page to be retained, and waits until it has come back. Raises HubUnavailable."""
         if len(payload) > PAGE_BYTES_MAX:
             problem = (
                 f"a page of contracts has {len(payload)} bytes, and at most {PAGE_BYTES_MAX} are taken; shorten them"
@@ -267,7 +269,7 @@ class PostedPages:
         return missing
 
     async def _send(self, pages: dict[str, bytes], keep_s: float) -> None:
-        """Sends pages, to which this member has subscribed, to be retained, and waits until all have come back."""
+        """Sends pages, whose topics are subscribed, to be retained; waits until all of them have come back."""
         kept_s = keep_s + keep_s / SLACK
         until_s = int(self._now_s() + kept_s) + 1
         for digest, payload in pages.items():
@@ -278,7 +280,7 @@ class PostedPages:
 
     @contextlib.asynccontextmanager
     async def _watching(self, digests: Sequence[str]) -> AsyncIterator[None]:
-        """Subscribes to pages for the time of the block; when the block begins, the retained ones have come."""
+        """A context in which this member is subscribed to pages; before it begins, all retained ones have come."""
         for digest in digests:
             if DIGEST.fullmatch(digest) is None:
                 problem = (
@@ -302,11 +304,11 @@ class PostedPages:
                 self._wire.unsubscribe([f"{PAGES_TOPIC}/{digest}" for digest in gone])
 
     def _page(self, digest: str) -> tuple[int, bytes]:
-        """Returns the end of a subscribed page in seconds since 1970, and its content; 0 if the page is not there."""
+        """Returns the end of a subscribed page in seconds since 1970, and its content; `(0, b"")` for a missing one."""
         return read_page(self._heard[digest]) if digest in self._heard else (0, b"")
 
     def hear(self, digest: str, message: bytes) -> None:
-        """Processes a page that has come, or an empty message for a deleted page. Raises MalformedMessage."""
+        """Processes a page that has come; an empty message stands for a deleted page. Raises MalformedMessage."""
         if digest in self._watched:
             self._heard.pop(digest, None)
             if message:
@@ -317,7 +319,7 @@ class PostedPages:
             self._look_at(self._over, digest, message)
 
     def _look_at(self, over: list[str], digest: str, message: bytes) -> None:
-        """Adds a retained page to `over`, the digests of pages to delete, if the page has expired or is invalid."""
+        """Adds the digest of a retained page to `over`, a list of pages to delete, if it has expired or is invalid."""
         self._found += 1
         if self._found > PAGES_MAX:
             self._rejects["pages"] += 1
@@ -330,12 +332,12 @@ class PostedPages:
                 over.append(digest)
 
     def clear(self, problem: HubUnavailable) -> None:
-        """Drops all pages and fails all waits, because the connection is lost."""
+        """Drops all pages, and fails all waits for pages with `problem`, because the connection is lost."""
         self._heard.clear()
         self._awaited.fail(problem)
 
     async def sweep(self) -> int:
-        """Deletes pages that have expired for a while, and invalid ones. Returns their number. For the leader."""
+        """As the leader, deletes pages that expired PURGED_AFTER_S ago, and invalid ones; returns how many."""
         everything = [f"{PAGES_TOPIC}/+"]
         self._over, self._found = [], 0
         try:
@@ -354,12 +356,12 @@ class PostedPages:
 
 
 def write_index(stamp: Stamp, until_s: int, payload: bytes) -> bytes:
-    """Returns an index as a message, with its stamp and the end of its time. Raises HubUnavailable."""
+    """Returns a message with an index, its stamp, and its end in seconds since 1970. Raises HubUnavailable."""
     return sealed(MessageKind.INDEX, _INDEX.pack(*stamp, until_s) + payload)
 
 
 def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
-    """Reads an index. Returns its stamp, the end of its time in seconds since 1970, and its content.
+    """Returns the stamp, the end in seconds since 1970, and the content of an index in a message.
 
     Raises MalformedMessage.
     """
@@ -369,12 +371,12 @@ def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
     except struct.error:
         raise MalformedMessage("index", f"an index of {len(content)} bytes is cut off in its head") from None
     if not (1 <= term <= TERM_MAX and 1 <= number <= _NUMBER_MAX):
-        raise MalformedMessage("index", f"an index has the term {term} or the number {number}, which is out of range")
+        raise MalformedMessage("index", f"an index has term {term} and number {number}; valid is 1 to {TERM_MAX}")
     return Stamp(term, number), until_s, content[_INDEX.size :]
 
 
 def read_page(message: bytes) -> tuple[int, bytes]:
-    """Reads a page. Returns the end of its time in seconds since 1970, and its content. Raises MalformedMessage."""
+    """Returns the end in seconds since 1970 and the content of a page in a message. Raises MalformedMessage."""
     content = body(message, MessageKind.PAGE)
     if len(content) < _UNTIL.size:
         raise MalformedMessage("page", f"a page of {len(content)} bytes is cut off in its head")
@@ -382,7 +384,7 @@ def read_page(message: bytes) -> tuple[int, bytes]:
 
 
 def swap_call(payload: bytes, over: bytes | None, bytes_max: int, keep_s: float) -> Call:
-    """Returns the arguments of the call that swaps the index. Raises HubUnavailable if the index is too long."""
+    """Returns the arguments of the call that replaces the index. Raises HubUnavailable if the index is too long."""
     if len(payload) > INDEX_BYTES_MAX:
         problem = (
             f"an index of contracts has {len(payload)} bytes, and at most {INDEX_BYTES_MAX} can be stored; shorten it"

@@ -18,14 +18,14 @@ from reconverge_sync.mqtt.retained.wire import Awaited, Wire
 
 TOPIC: Final = "keymark"
 _UNTIL: Final = Struct("<Q")
-"""The end of the mark's time, in milliseconds since 1970."""
+"""The head of a stored mark: the moment at which the mark ends, in milliseconds since 1970."""
 MILLI: Final = 1000
 RENEWED_SHARE: Final = 2
-"""A mark is stored anew when less than half of its time is left."""
+"""A node stores the mark again when less than its time divided by this number is left."""
 
 
 class KeyMark:
-    """The mark of the fleet's key secret, as one connection has received it."""
+    """The mark of the secret with which the fleet hashes keys, as one connection has received it."""
 
     def __init__(self, wire: Wire, clock: Clock) -> None:
         self._wire = wire
@@ -35,7 +35,7 @@ class KeyMark:
         self._until_ms = 0
 
     def hear(self, message: bytes) -> None:
-        """Processes a mark that has come; an empty message deletes it. Raises MalformedMessage."""
+        """Processes a message with the mark; an empty message deletes the mark. Raises MalformedMessage."""
         self._mark, self._until_ms = ("", 0) if not message else _read(message)
         self._awaited.hear(message)
 
@@ -45,7 +45,7 @@ class KeyMark:
         self._awaited.fail(problem)
 
     async def leave(self, mark: str, *, keep_s: float) -> str:
-        """Stores a mark if there is none, and waits until it has come back. Returns the mark that is stored now."""
+        """Returns the stored mark; if there is none, stores `mark` for `keep_s` seconds and waits until it is back."""
         now_ms, keep_ms = self._clock.wall_ns() // MILLISECOND_NS, round(keep_s * MILLI)
         known = self._mark if now_ms < self._until_ms else ""
         if known not in ("", mark):

@@ -26,11 +26,12 @@ from reconverge_sync.mqtt.retained.wire import Awaited, Wire
 
 TOPIC: Final = "settings"
 PAYLOAD_BYTES_MAX: Final = 1 << 17
-"""The most bytes of settings: twice the longest that any reader accepts. A longer payload is cut to this and a byte."""
+"""The most bytes of settings that are kept: twice the longest that any reader accepts. A longer payload is cut after
+one byte more."""
 
 
 class PostedSettings:
-    """The settings that have come on one connection, and the settings that were sent but have not come back yet."""
+    """The settings that one connection has received, and those that it has sent and that have not come back yet."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -40,17 +41,17 @@ class PostedSettings:
 
     @property
     def waits(self) -> bool:
-        """Whether settings were sent that have not come back yet."""
+        """Whether settings have been sent that have not come back yet."""
         return self._awaited.waits
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """Sends settings to be retained, and returns when they have come back. Raises HubUnavailable."""
+        """Sends settings to be retained, and waits until they have come back. Raises HubUnavailable."""
         with self._awaited.back(payload) as back:
             self._wire.post(TOPIC, payload, retain=True, keep_s=keep_s)
             await back
 
     def hear(self, payload: bytes) -> None:
-        """Processes settings that have come; an empty payload deletes them."""
+        """Processes a message with settings; an empty payload deletes the settings."""
         kept = payload[: PAYLOAD_BYTES_MAX + 1]
         self.payload = kept or None
         self._awaited.hear(kept)

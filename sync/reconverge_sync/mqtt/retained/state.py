@@ -25,7 +25,7 @@ ECHO: Final = "echo"
 
 
 class Retained:
-    """The retained messages that one member has received, and its `Wire` to the broker.
+    """The messages that the broker retains, as one member has received them; `Wire` to the broker for their senders.
 
     `rejects` counts the messages that were ignored, by reason.
     """
@@ -66,14 +66,14 @@ class Retained:
         link.post(self._echo_topic, b"", qos=1)
 
     def clear(self, problem: HubUnavailable) -> None:
-        """Drops all messages, because the connection is lost; the next connection receives them again."""
+        """Drops all retained messages, because the connection is lost; the next connection receives them again."""
         self._link, self.complete = None, False
         self._echoes.fail(problem)
         for one in (self.settings, self.index, self.pages, self.mark):
             one.clear(problem)
 
     def hear(self, words: Sequence[str], payload: bytes) -> bool:
-        """Processes a message; `words` are its topic. Returns False if the topic is not one of retained messages.
+        """Processes a message whose topic consists of `words`; returns False if no retained message has that topic.
 
         Raises MalformedMessage.
         """

@@ -16,7 +16,7 @@ from reconverge_sync.mqtt.messages import CONNECTION_LOST
 
 
 class Wire(Protocol):
-    """Sends messages and subscribes, by topics below the namespace's. Raises HubUnavailable if it cannot."""
+    """Sends messages and subscribes to topics, all below the namespace's topic. Raises HubUnavailable on failure."""
 
     def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
         """Sends a message as soon as the broker takes it."""
@@ -31,11 +31,11 @@ class Wire(Protocol):
         ...
 
     async def echoed(self) -> None:
-        """Sends a message to this member itself, and waits for it: all earlier messages have come by then."""
+        """Sends an echo, a message to this member itself, and waits for it: all earlier messages have come by then."""
         ...
 
     def shown(self, topic: str) -> str:
-        """Returns the whole topic, with the namespace, for messages to people."""
+        """Returns the whole topic, with the namespace, to be shown to people."""
         ...
 
 
@@ -47,7 +47,7 @@ class Awaited:
 
     @property
     def waits(self) -> bool:
-        """Whether the return of any message is awaited."""
+        """Whether this member still awaits the return of any message."""
         return bool(self._futures)
 
     def hear(self, message: bytes) -> None:
@@ -58,7 +58,7 @@ class Awaited:
 
     @contextlib.contextmanager
     def back(self, message: bytes) -> Iterator[asyncio.Future[None]]:
-        """Yields a future that is done when the message has come; it fails with HubUnavailable on a lost connection."""
+        """Yields a future that is done when `message` has come; it fails with HubUnavailable on a lost connection."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         awaited = message, future
         self._futures.add(awaited)
@@ -70,7 +70,7 @@ class Awaited:
                 future.exception()  # or asyncio logs that it was never retrieved
 
     def fail(self, problem: HubUnavailable) -> None:
-        """Fails all futures with HubUnavailable, because the connection is lost."""
+        """Fails all futures that wait for messages with `problem`, because the connection is lost."""
         for _, future in self._futures:
             if not future.done():
                 future.set_exception(HubUnavailable(problem.kind, CONNECTION_LOST))

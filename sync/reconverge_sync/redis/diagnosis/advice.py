@@ -22,7 +22,7 @@ EXCHANGE: Final = "exchange"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a server without secrets: place, TLS, database, and whether there is a password."""
+    """The address of a server without secrets: its place, its database, and whether it has TLS and a password."""
 
     place: str
     """`host:port`, or the path of a unix socket."""
@@ -34,7 +34,7 @@ class Address:
 
 
 class RedisFailure(Exception):
-    """Raised when a command has failed. Unlike the client's exceptions, it and its traceback show no secrets."""
+    """Raised when a command to a Redis has failed. Unlike a client's exception, it shows no secrets."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind = kind
@@ -44,7 +44,7 @@ class RedisFailure(Exception):
 
 
 def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
-    """Returns a client's exception as a RedisFailure, with a finer kind than metrics have."""
+    """Returns a client's exception as a RedisFailure, whose kind is more exact than the kind of a HubUnavailable."""
     text = str(error)[:200]
     kind = as_unavailable(error).kind
     origin = error.__context__
@@ -115,7 +115,7 @@ _OUR_CERTIFICATE: Final = "?ssl_certfile=/path/to/client.pem&ssl_keyfile=/path/t
 
 
 class _Advice(NamedTuple):
-    """The check that a kind of failure belongs to, the text of its finding, and the remedy."""
+    """For one kind of failure: the name of the check that it fails, the text of the finding, and the remedy."""
 
     check: str
     fact: str
@@ -320,7 +320,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
 
 
 def finding_of(failure: RedisFailure, address: Address, check: str = EXCHANGE) -> Finding:
-    """Makes the finding about a failure. `check` names the failed attempt for kinds without advice of their own."""
+    """Returns the finding about a failure. `check` is its check if the kind of failure has no advice of its own."""
     known = _ADVICE.get(failure.kind)
     if known is None:
         fact, remedy = f"the server answered: {failure.text}", "The server's log may say more."

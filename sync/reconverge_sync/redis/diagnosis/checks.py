@@ -14,29 +14,29 @@ PERMISSION: Final = "permission"
 MEMORY: Final = "memory"
 CLIENTS: Final = "clients"
 COMMANDS: Final = ("DEL", "EVAL", "EVALSHA", "HDEL", "HGET", "HGETALL", "HMGET", "HSET", "PEXPIRE", "PTTL", "TIME")
-"""All commands that the script and the hub need, on Redis 6.2 and 7.0."""
+"""All commands that scripts and methods of the hub use, with their names in Redis 6.2 and in 7.0."""
 CLUSTER_COMMANDS: Final = ("ASKING", "CLUSTER|SLOTS")
 """The further commands that a hub needs on a cluster."""
 VERSION_MIN: Final = (6, 2)
 FULL: Final = 0.9
-"""The used fraction of a bound from which on a finding is a warning."""
+"""If a server uses more than this fraction of its memory or of its connections, the finding is a warning."""
 KEEPS_ALL: Final = "noeviction"
 
 
 @dataclass(slots=True)
 class RedisServer:
-    """The facts that a server reports about itself; empty if the user may not ask for them."""
+    """The facts that a Redis reports about itself; each is empty if the user has no right to ask for it."""
 
     name: str = "Redis"
     version: str = ""
     mode: str = ""
     role: str = ""
     info: Mapping[str, Any] | None = None
-    """The reply of INFO; empty if it is not permitted, None if it was not asked for."""
+    """The reply of INFO; empty if the user has no right to it, None if it was not asked for."""
 
 
 def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
-    """Makes the finding about a server's version and role: whether it can be a hub, or a server of a cluster hub."""
+    """Returns the finding on a server's version and role: whether it can be a hub, or a server of a cluster hub."""
     shown = f"{server.name} {server.version}".strip()
     if server.mode == "sentinel":
         fact = f"this is a Sentinel ({shown}), which knows the address of a Redis but cannot be a hub itself"
@@ -63,7 +63,7 @@ def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
 def judge_permissions(
     denied: Collection[str], namespace: str, database: int, *, keys_denied: bool = False, clustered: bool = False
 ) -> Finding:
-    """Makes the finding about permissions, with the rights that an administrator has to grant, if any."""
+    """Returns the finding on permissions: the `denied` commands, and the rights that an administrator has to grant."""
     if not denied and not keys_denied:
         return Finding(PERMISSION, Level.OK, "the user may do all that an agent does")
     lacks = [f"run {', '.join(sorted(denied))}"] if denied else []
@@ -87,7 +87,7 @@ def acl_line(namespace: str, database: int, *, clustered: bool = False) -> str:
 
 
 def judge_load(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yields findings on whether the server may evict the agents' keys, and lacks memory or connections."""
+    """Yields findings on whether the server may evict the agents' keys, or lacks memory or connections."""
     if not {"maxmemory_policy", "maxmemory", "used_memory"} <= info.keys():
         fact = "could not check eviction, memory and clients: INFO is not permitted"
         remedy = (
@@ -132,7 +132,7 @@ def _judge_clients(connected: int, most: int) -> Finding:
 
 
 def _bytes(number: int) -> str:
-    """Returns a number of bytes as text, each unit being 1024 times the one before: 100 MB is Redis's 100mb."""
+    """Returns a number of bytes as text such as "100 MB", with a megabyte of 1024 * 1024 bytes, as in Redis."""
     value = float(number)
     for unit in ("bytes", "kB", "MB", "GB"):
         if value < 1024:

@@ -41,12 +41,12 @@ PINGS_S_MAX: Final = 2.0
 NOT_ABOUT_PERMISSION: Final = frozenset(
     ("noscript", "protocol", "script", "out-of-memory", "misconfigured", "no-replicas", "read-only")
 )
-"""Kinds of errors that a command can have only if it is permitted; any other error ends the diagnosis."""
+"""The kinds of errors that only a permitted command can have; any other error ends the diagnosis."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedisTarget:
-    """A Redis to be diagnosed, with its client, its address and the keys of its hub."""
+    """A Redis to be diagnosed: a client of it, its address, and the keys to try."""
 
     client: redis.asyncio.Redis
     address: Address
@@ -59,7 +59,7 @@ class RedisTarget:
     exchange: Callable[[Batch], Awaitable[Answer]]
     """Exchanges a batch in the unused namespace."""
     clustered: bool = False
-    """Whether the server shall be one of a cluster."""
+    """Whether the server should be one of a cluster."""
 
 
 class RedisDiagnosis:
@@ -92,7 +92,7 @@ class RedisDiagnosis:
         return Diagnosis([*self._findings, *keys], self._pings, self._exchanges)
 
     async def _reach(self, server: RedisServer) -> bool:
-        """Connects and logs in, and reads the server's name, version and role. Returns whether the login worked."""
+        """Connects, logs in, and reads name, version and role into `server`; returns whether the login worked."""
         address = self._target.address
         hello: object = None
         refusal: RedisFailure | None = None
@@ -116,7 +116,7 @@ class RedisDiagnosis:
         return True
 
     async def _greet(self) -> object:
-        """Sends HELLO and returns the reply; tries again if the server breaks off the TLS connection.
+        """Sends HELLO and returns the reply; tries once more if the server breaks off the TLS connection.
 
         TLS 1.3 lets a client send before its certificate is verified. A server that closes without reading resets the
         connection, and the reason may or may not arrive before that.
@@ -142,9 +142,9 @@ class RedisDiagnosis:
         server.role = server.role or str(info.get("role", ""))
 
     async def _may_do_everything(self) -> bool:
-        """Tries each command in a way that checks its permission and writes nothing. Returns whether all are permitted.
+        """Tries each command in a way that shows whether it is permitted and writes nothing; returns whether all are.
 
-        A single exchange is not enough: it needs some of the commands only now and then.
+        A single exchange would not be enough: it needs some of the commands only now and then.
         """
         own, scratch = self._target.keys, self._target.scratch_keys
         key, script = scratch[-1], self._target.script
@@ -249,7 +249,7 @@ class RedisDiagnosis:
         return [finding for finding in found if finding is not None]
 
     async def _is_denied(self, command: str, *words: object) -> str:
-        """Tries a command. Returns what is denied: "command", "key", or an empty string for nothing.
+        """Tries a command; returns what is not permitted: "command", "key", or an empty string if all is permitted.
 
         Raises RedisFailure if the reply does not show that.
         """
@@ -297,9 +297,9 @@ class RedisDiagnosis:
 
 
 def pairs(reply: object) -> dict[str, str]:
-    """Returns the reply of HELLO as a dictionary of texts, from a list of names and values in turn or a dictionary.
+    """Returns the reply of HELLO as a dictionary of texts. The reply may be a dictionary, or a flat list of pairs.
 
-    Any other reply gives an empty dictionary.
+    Returns an empty dictionary for any other reply.
     """
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}

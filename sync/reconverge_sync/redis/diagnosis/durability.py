@@ -18,23 +18,24 @@ from reconverge.hub.diagnosis import COMMAND, Finding, Level
 DURABILITY: Final = "durability"
 LOSS: Final = "loss"
 LONG_US: Final = 86_400_000_000
-"""The length from which on a window counts as long, a day: within such windows fleets are deployed anew."""
+"""Longer windows than this, a day in microseconds, count as long: within them, fleets are deployed anew."""
 DAY_US: Final = 86_400_000_000
 SECOND_US: Final = 1_000_000
 _CELL: Final = re.compile(rb"[^{}]*:\{\d+\}:c\d+:[^{}:]*:[^:]*:(\d+)")
-"""The pattern of a cell's key, with its limit's window in microseconds; see `_cells_of` in hub.py."""
+"""The pattern of the key of a cell, whose group is the window of its limit in microseconds; see `_cells_of` in
+hub.py."""
 
 
 def window_of(name: bytes | str) -> int:
-    """Returns the window, in microseconds, of the limit that a key of a hub belongs to; 0 for any other key."""
+    """Returns the window in microseconds of the limit to which a hub's key belongs; 0 for a key of no limit."""
     found = _CELL.match(name if isinstance(name, bytes) else name.encode())
     return int(found[1]) if found else 0
 
 
 def judge_durability(longest_us: int, info: Mapping[str, Any], *, saves: bool | None) -> Finding | None:
-    """Makes the finding on whether a restart loses the counts of windows of that length; None if these are not long.
+    """Returns the finding on whether a restart loses counts of windows of `longest_us`; None if these are not long.
 
-    `saves`: whether the server takes snapshots by itself; None if that is unknown.
+    `saves` is whether the server takes snapshots by itself; None if that is unknown.
     """
     if longest_us <= LONG_US or "aof_enabled" not in info:
         return None
@@ -55,7 +56,7 @@ def judge_durability(longest_us: int, info: Mapping[str, Any], *, saves: bool | 
 
 
 def judge_loss(data: HubData, longest_us: int) -> Finding | None:
-    """Makes the finding about a loss of data, or its adoption, that still has consequences; None if there is none."""
+    """Returns the finding on a loss of data, or its adoption, that still has consequences; None if there is none."""
     if data.adopted:
         fact = (
             f"a loss of data was adopted ({data.adopted} times, data {data.generation}): strict limits may be exceeded"

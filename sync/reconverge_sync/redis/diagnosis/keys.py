@@ -22,16 +22,17 @@ KEYS: Final = "keys"
 SCANNED_AT_ONCE: Final = 1000
 CALLS_MAX: Final = 20
 BYTES_PER_KEY: Final = 300
-"""The bytes of a key that one node asks for once, as in a flood; how they were measured: `docs/operate/redis.md`."""
+"""The bytes that one key takes in a Redis if one node has asked for it once, as in a flood; measured as
+`docs/operate/redis.md` describes."""
 MANY: Final = 100_000
-"""The number of keys that one node keeps by default; with more keys, the server should have a bound on memory."""
+"""From as many keys on as one node keeps by default, the server should have a bound on its memory."""
 ENDLESS: Final = -1
 """The reply of PTTL for a key that never expires."""
 LIFE_MS_MAX: Final = 3 * bounds.WINDOW_MAX_US // 1000
-"""A time to live that no cell has, with any window and any lease."""
+"""A time to live in milliseconds that exceeds any cell's, with any window and any lease."""
 NAMED_MAX: Final = 3
 LATEST_END_S: Final = KEPT_MS // 1000
-"""The seconds after which all shared keys of a namespace have expired, and the cells of limits up to a month."""
+"""The seconds after which all shared keys of a namespace expire if unused, and all cells of limits up to a month."""
 
 Ask = Callable[..., Awaitable[Any]]
 AskAll = Callable[[Sequence[Sequence[object]]], Awaitable[Sequence[Any]]]
@@ -39,18 +40,18 @@ AskAll = Callable[[Sequence[Sequence[object]]], Awaitable[Sequence[Any]]]
 
 @dataclass(slots=True)
 class KeySample:
-    """A sample of the keys of a namespace."""
+    """Counts of a sample of a namespace's keys."""
 
     seen: int = 0
-    """The number of keys of the namespace in the sample."""
+    """How many keys of the namespace are in the sample."""
     scanned: int = 0
-    """About how many keys of the server the sample was taken from."""
+    """About how many keys of the server, of any namespace, were looked through for the sample."""
     whole: bool = False
-    """Whether the sample has all keys of the server."""
+    """Whether all keys of the server were looked through."""
     endless: int = 0
-    """The number of keys that never expire, or live longer than any key of a hub."""
+    """How many keys never expire, or live longer than a hub's keys ever do."""
     longest_us: int = 0
-    """The longest window of the limits that the keys belong to, in microseconds."""
+    """The longest window of the limits to which the keys belong, in microseconds."""
     named: list[str] = field(default_factory=list)
     """The names of some keys that never expire."""
 
@@ -89,7 +90,7 @@ def _note(sample: KeySample, name: bytes | str, life_ms: object) -> None:
 
 
 def judge_keys(sample: KeySample, namespace: str, info: Mapping[str, Any], database: int) -> Finding:
-    """Makes the finding on whether keys stay for good, and whether there is room for twice as many."""
+    """Returns the finding on whether keys stay for good, and whether the server has room for twice as many keys."""
     keys, among = sample.seen, _all_keys(info, database)
     shown = f"{keys:,} keys of {namespace}"
     if not sample.whole and among == 0:
@@ -142,7 +143,7 @@ def _judge_room(keys: int, shown: str, room: int, advised: int, namespace: str) 
 
 
 def not_permitted() -> Finding:
-    """Makes the finding that keys were not checked, as SCAN is not permitted; agents do not need it."""
+    """Returns the finding that keys were not checked, because the user has no right to SCAN; agents do not need it."""
     fact = "could not check whether all keys expire, and for how many more there is room: SCAN is not permitted"
     remedy = "To have that checked, have the right granted (SCAN shows names of keys, also of others):\n"
     return Finding(KEYS, Level.WARNING, fact, f"{remedy}{COMMAND}ACL SETUSER USER +scan")

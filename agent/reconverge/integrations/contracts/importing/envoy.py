@@ -116,7 +116,7 @@ class _Mapping:
     replaced: set[tuple[Descriptor, str]] = field(default_factory=set[tuple[Descriptor, str]])
 
     def table(self) -> dict[str, Any]:
-        """Returns the document of contracts. Raises InvalidConfiguration."""
+        """Returns the contracts document that the file is converted to, as a table. Raises InvalidConfiguration."""
         self._name_facts()
         first = dict[tuple[tuple[str, str], ...], Way]()
         for way in self.ways:
@@ -133,7 +133,7 @@ class _Mapping:
         return {"unknown": DEFAULT, "plans": self.plans, "customers": self.customers}
 
     def _name_facts(self) -> None:
-        """Gives each key a name that a fact can have. Raises InvalidConfiguration if two keys would get one name."""
+        """Gives each key of the file the name of a fact. Raises InvalidConfiguration if two keys would get one name."""
         for way in self.ways:
             keys = [each.key for each in way]
             if len(set(keys)) < len(keys):
@@ -156,7 +156,7 @@ class _Mapping:
                         self.file.remark(f"the key {each.key!r} becomes the fact {fact}", each.path)
 
     def _others(self, way: Way) -> Values:
-        """Returns the values on a path that select a plan: of other keys than the customer's, and customer patterns."""
+        """Returns the keys on a path that select a plan, with their values: all but the customer's, unless patterns."""
         return {
             each.key: each.value
             for each in way
@@ -179,7 +179,10 @@ class _Mapping:
         return self.plan_names.of(".".join(f"{key}_{value}" for key, value in values.items())) if values else DEFAULT
 
     def _limits(self, values: Values, identity: str | None) -> dict[str, tuple[Way, tuple[str, ...]]]:
-        """Returns the rules of a plan, or of a customer on it, by limit name, each with the facts that it counts by."""
+        """Returns the rules for requests with `values`, by limit name, each with the facts that it counts by.
+
+        With `identity`, returns those for that customer; with None, those of the plan.
+        """
         found: dict[str, tuple[Way, tuple[str, ...]]] = {}
         for keys in dict.fromkeys(tuple(each.key for each in way) for way in self.ways):
             way = self._found(keys, values, identity)
@@ -188,7 +191,7 @@ class _Mapping:
         return self._without_replaced(found)
 
     def _found(self, keys: Sequence[str], values: Values, identity: str | None) -> Way | None:
-        """Returns the path to the descriptor that Envoy finds for these keys; None if there is none."""
+        """Returns the path to the descriptor that Envoy finds for keys with these values; None if it finds none."""
         way: list[Descriptor] = []
         level = self.top
         for key in keys:
@@ -206,7 +209,7 @@ class _Mapping:
         return tuple(way) if way[-1].rate is not None or not way[-1].below else None
 
     def _limit_name(self, way: Way) -> str:
-        """Returns the name of a rule's limit: its keys, and the values that define a plan, as in Envoy's metrics."""
+        """Returns the name of a rule's limit: its keys, and the values that select a plan, as in Envoy's metrics."""
         values = self._others(way)
         return self.limit_names.of(
             ".".join(f"{each.key}_{values[each.key]}" if each.key in values else each.key for each in way)

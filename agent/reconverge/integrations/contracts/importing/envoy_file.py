@@ -41,7 +41,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rate that a descriptor allows."""
+    """The rate that a descriptor allows, its name, and the names of the rates that it replaces."""
 
     requests: int = 0
     unit: str = ""
@@ -65,7 +65,7 @@ class Descriptor:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the value is a pattern, which matches several values."""
+        """Whether the descriptor's value is a pattern, which matches several values."""
         return self.value is not None and ANY in self.value
 
 
@@ -78,7 +78,10 @@ class EnvoyFile:
     """Remarks on parts of the file that a contract cannot express."""
 
     def descriptors(self) -> tuple[Descriptor, ...]:
-        """Returns the descriptors at the top level. Raises InvalidConfiguration."""
+        """Returns the top-level descriptors of the file, in which all others are nested.
+
+        Raises InvalidConfiguration.
+        """
         table = self._table(self.source.said, ROOT_FIELDS, ())
         domain = self._text(table, "domain", ())
         if not domain:
@@ -89,13 +92,13 @@ class EnvoyFile:
         return self._descriptors(table, ())
 
     def wrong(self, problem: str, path: Path) -> InvalidConfiguration:
-        """Returns an error with a problem, its line and its field."""
+        """Returns the error for a problem with the field at `path`; its message names the line and the field."""
         return InvalidConfiguration(
             self.source.name, problem, line=self.source.line_of(path) or 1, field=field_at(path)
         )
 
     def remark(self, text: str, path: Path) -> None:
-        """Adds a remark on a field, which the operator will read."""
+        """Adds a remark on the field at `path`, to be read by the operator."""
         line = self.source.line_of(path) or 1
         self.remarks.append(f"{self.source.name}, line {line}: {field_at(path)}: {text}")
 

@@ -43,7 +43,7 @@ class Names:
         self._names: dict[str, str] = {}
 
     def of(self, text: str) -> str:
-        """Returns the name for a text: the text itself if it is a valid name and not taken yet."""
+        """Returns the name for a text: the text itself if it is a valid name and free, else one with a hash."""
         if text not in self._names:
             name = _UNFIT.sub("-", text)
             if name != text or len(name) > NAME_LENGTH_MAX or name in self._names.values():

@@ -50,7 +50,7 @@ CONTRACTS, CONTRACT, IDENTIFIER, POLICY, CAPACITY, PERIOD = (
 
 @dataclass(slots=True)
 class Element:
-    """An element of XML."""
+    """An element of XML: its name, its line, its text, and the elements nested below it."""
 
     name: str
     line: int
@@ -106,7 +106,7 @@ class _Import:
         return limits
 
     def _limit(self, policy: Element) -> tuple[str, str]:
-        """Returns the name of a limit, and its limit string. Raises InvalidConfiguration."""
+        """Returns a refill policy's limit name and limit string. Raises InvalidConfiguration."""
         parts = self._parts(policy, POLICY, (CAPACITY, PERIOD))
         capacity, period = (self._only(policy, parts, name) for name in (CAPACITY, PERIOD))
         if not (capacity.text.isascii() and capacity.text.isdecimal()):
@@ -153,7 +153,7 @@ class _Import:
 
 
 def _root(path: Path) -> Element:
-    """Returns the outermost element of a file. Raises InvalidConfiguration."""
+    """Returns the outermost element of an XML file. Raises InvalidConfiguration."""
     parser = expat.ParserCreate()
     above = [Element("", 0)]
 
@@ -194,7 +194,7 @@ def _root(path: Path) -> Element:
 
 
 def _written(path: Path) -> bytes:
-    """Returns the bytes of a file. Raises InvalidConfiguration."""
+    """Reads a file. Returns its bytes. Raises InvalidConfiguration if that fails or the file is too long."""
     written = bytes_of(path, BYTES_MAX + 1)
     if len(written) > BYTES_MAX:
         raise InvalidConfiguration(path.name, f"has more than {BYTES_MAX} bytes; divide it into several files")

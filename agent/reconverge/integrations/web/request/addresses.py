@@ -17,15 +17,15 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 UNIX: Final = "unix"
-"""The entry in the list of trusted proxies for a proxy that connects by a unix socket, and has no address."""
+"""The entry in `Addresses.trusted` that stands for a proxy which connects by a unix socket, and has no address."""
 X_FORWARDED_FOR: Final = "x-forwarded-for"
 FORWARDED: Final = "forwarded"
 HOPS_MAX: Final = 32
-"""The most trusted proxies in a chain; any further addresses in the field are ignored."""
+"""The most addresses read from a field, the last ones: a chain of more trusted proxies is cut off there."""
 FIELD_CHARACTERS_MAX: Final = 8192
 """The longest `Forwarded` field that is read, in characters; with a longer one, the proxy counts as the client."""
 ADDRESS_CHARACTERS_MAX: Final = 64
-"""The longest text that is read as an address; any address with its port is shorter."""
+"""The most characters of a text that is read as an address; any address with its port is shorter."""
 PEERS_MAX: Final = 4096
 """The most peer addresses whose parsed form is cached; most clients connect again soon."""
 IPV6_PREFIX: Final = 64
@@ -100,7 +100,7 @@ class Addresses:
 
 
 class Client(str):  # noqa: SLOT000  # it has an attribute
-    """An address with the attributes of Starlette's `request.client`."""
+    """A client's address as text, with the attributes `host` and `port` of Starlette's `request.client`."""
 
     port: int | None = None
     """The port at the other end of the connection; None if it is unknown."""
@@ -112,7 +112,7 @@ class Client(str):  # noqa: SLOT000  # it has an attribute
 
 
 class Located(ABC):
-    """The base of requests: it computes the client's address and the path at the first use, once."""
+    """The base class of requests: computes the client's address and the path when first read, and keeps them."""
 
     __slots__ = ("_addresses", "_client", "_read_path", "_said")
 
@@ -138,7 +138,7 @@ class Located(ABC):
 
     @property
     def read_path(self) -> ReadPath:
-        """Returns the path and `inner_paths` in the form that rules read."""
+        """Returns the `ReadPath` of the request's path and `inner_paths`, which rules compare with their paths."""
         if self._read_path is None:
             self._read_path = ReadPath(self.path, self.inner_paths)
         return self._read_path
@@ -176,11 +176,11 @@ class Located(ABC):
         return ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the known templates, for frameworks whose router cannot be asked."""
+        """Returns `templates`, for frameworks whose router cannot be asked."""
         return self.templates
 
     def single_header(self, name: str) -> str | None:
-        """Returns the value of a header field that occurs once, as `found_header` does, but caches it for all rules."""
+        """Returns the value of a header field as `found_header` does, and caches the value for further rules."""
         said = self._said
         if said is None:
             said = self._said = {}
@@ -221,7 +221,7 @@ def _group_of(address: Address, prefix: int) -> str:
 
 @cache
 def group_of_peers(prefix: int) -> Callable[[str], str | None]:
-    """Returns a function from a connection's peer address to its key, for guards that trust no proxy.
+    """Returns a function that makes the key of a connection's peer address, for guards that trust no proxy.
 
     It does the same as `Addresses.client` followed by `grouped`, but parses the address once. It accepts texts of at
     most 64 characters, and caches the last few thousand.
@@ -236,20 +236,20 @@ def group_of_peers(prefix: int) -> Callable[[str], str | None]:
 
 
 def group_of_odd_peer(peer: Any, prefix: int) -> str | None:
-    """Does the same as `group_of_peers` for a peer that is not a text, or a very long one, as in some test clients."""
+    """Returns the key for a peer address that is not a text, or is a very long one, as in some test clients."""
     address = _NO_PROXIES.client(peer, lambda _name: None)
     return None if address is None else grouped(address, prefix)
 
 
 def _x_forwarded_for(said: str) -> list[str]:
-    """Returns the addresses in an X-Forwarded-For field, the last first."""
+    """Returns the addresses in the text `said` of an X-Forwarded-For field, the last address first."""
     return said.rsplit(",", HOPS_MAX)[: -HOPS_MAX - 1 : -1]
 
 
 def _forwarded(said: str) -> list[str]:
-    """Returns the addresses in a `Forwarded` field (RFC 7239), the last first.
+    """Returns the addresses in the text `said` of a `Forwarded` field (RFC 7239), the last address first.
 
-    Returns none if any part of the field is malformed, because an open quote may hide the beginning of another element.
+    The list is empty if any part of the field is malformed: an open quote may hide the beginning of another element.
     """
     if len(said) > FIELD_CHARACTERS_MAX:
         return []
@@ -265,7 +265,7 @@ def _forwarded(said: str) -> list[str]:
 
 
 def _single_address(said: str) -> list[str]:
-    """Returns the address in a field that holds one; a server joins repeated fields to a text that is no address."""
+    """Returns the text of a field that holds a single address, as a list of one item."""
     return [said]
 
 
@@ -313,7 +313,7 @@ def _address(text: str) -> Address | None:
 
 @lru_cache(maxsize=PEERS_MAX)
 def _read(peer: str) -> tuple[Address | None, str | None]:
-    """Returns the address of a connection's peer, and its normalized text; None for both if it is invalid."""
+    """Returns a peer's address and its normalized text; None for both if the text is not an address."""
     address = _address(peer)
     return address, None if address is None else str(address)
 
@@ -324,12 +324,12 @@ def is_port(server: object) -> bool:
 
 
 def single(values: Sequence[Text]) -> Text | None:
-    """Returns the value that all items share; None if there are none, or they differ."""
+    """Returns the value that all of `values` are equal to; None if they differ, or if there are none."""
     return values[0] if values and values.count(values[0]) == len(values) else None
 
 
 def _network(text: object) -> Network:
-    """Returns a network; an IPv4-mapped IPv6 network becomes one of IPv4. Raises InvalidSetting."""
+    """Returns the network that `text` names; an IPv4-mapped IPv6 network becomes one of IPv4. Raises InvalidSetting."""
     try:
         network = ip_network(str(text))
         mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
@@ -340,5 +340,5 @@ def _network(text: object) -> Network:
 
 
 _HOPS: Final[dict[str, Callable[[str], list[str]]]] = {X_FORWARDED_FOR: _x_forwarded_for, FORWARDED: _forwarded}
-"""The fields that hold a chain of addresses, each with its reader."""
+"""The functions that read a chain of addresses from a field, by the name of the field."""
 _NO_PROXIES: Final = Addresses()

@@ -1,4 +1,4 @@
-"""Finds functions whose parameters only FastAPI can fill, where a function of the request is expected.
+"""Finds functions with parameters that only FastAPI can fill, given where a function of the request is expected.
 
 Such a function can be called with a request as its only argument, so nothing fails when it is declared. But it would
 take the request for a header, a query or a user, and then fail, or count all clients together, at each request.

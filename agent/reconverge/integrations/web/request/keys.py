@@ -32,7 +32,7 @@ KeyFunction: TypeAlias = Callable[[Any], Any] | Callable[[], Any]
 """A function that takes a `Request` or no argument, and returns the key; see the head of this file. In FastAPI and
 Starlette, the request has all attributes of the framework's request, and a function may be annotated with its type."""
 Asked: TypeAlias = Callable[[Request], Any]
-"""A key function that takes the request as its argument."""
+"""A function of the application that takes the request as its argument, such as a key function."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 REFUSE: Final = "refuse"
@@ -46,13 +46,13 @@ SHARED_KEY: Final = f"{OURS}nobody"
 NOWHERE: Final = "-"
 """The text that stands in a key for a missing value, such as the route of a request that matches none."""
 METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
-"""The methods that have a count of their own in `by_method`."""
+"""The methods that have a count of their own in `by_method`; all others share one."""
 WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
 """Types whose values are equal if their texts are."""
 PARTS_MAX: Final = 16
 IN_DEPENDS: Final = "key_func=Depends(that_function)"
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A token in HTTP's grammar, of which names of header fields consist."""
+"""Matches a token of HTTP's grammar, the form of the names of header fields."""
 _ATTRIBUTES: Final = ("pk", "id", "identity", "username")
 """Attributes in which frameworks store a user's identity, in order of preference."""
 _MADE_BY: Final = {
@@ -61,39 +61,39 @@ _MADE_BY: Final = {
     "by_path_parameter": "'tenant'",
     "together": "by_user, by_route",
 }
-"""The makers of key functions, with example arguments."""
+"""Functions that make a key function, each with an example argument for errors about a missing call."""
 _CLAIMS: Final = ("sub",)
 """The claims of a token that hold the user's identity."""
 
 
 class OfHeader(NamedTuple):
-    """The key is the value of one header field."""
+    """Describes a key function whose key is the value of one header field."""
 
     name: str
 
 
 class OfAddress(NamedTuple):
-    """The key is the client's address; for IPv6, its network of `ipv6_prefix` bits."""
+    """Describes a key function whose key is the client's address; for IPv6, its network of `ipv6_prefix` bits."""
 
     ipv6_prefix: int
 
 
 class OfUser(NamedTuple):
-    """The key is the user that the framework has authenticated."""
+    """Describes a key function whose key is the user that the framework has authenticated."""
 
 
 class OfNothing(NamedTuple):
-    """The key is the result of a function without parameters, whose wrapper ignores the request."""
+    """Describes a key function that wraps a function without parameters, and so does not read the request."""
 
 
 Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing
 _sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
-"""The part of a request that each of this library's key functions reads. It is no attribute of the function, because
-`functools.wraps` would copy that to wrappers."""
+"""The part of a request that each of this library's key functions reads, by the function. It is no attribute of the
+function, because `functools.wraps` would copy that to wrappers."""
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
-    """Returns the part of a request that a key function of this library reads; None for any other function."""
+    """Returns a description of the part of a request that one of this library's key functions reads; else None."""
     return _sources.get(function) if type(function) is FunctionType else None
 
 
@@ -107,7 +107,10 @@ _sources[by_ip] = OfAddress(IPV6_PREFIX)
 
 
 def by_ip_network(ipv6_prefix: int) -> KeyFunction:
-    """Returns a key function for IPv6 networks of 1 to 128 bits; IPv4 addresses stay whole. Raises InvalidSetting."""
+    """Returns a key function like `by_ip` for IPv6 networks of another length. Raises InvalidSetting.
+
+    `ipv6_prefix` is the length in bits, from 1 to 128. IPv4 addresses stay whole.
+    """
     if isinstance(ipv6_prefix, bool) or not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
         raise InvalidSetting("ipv6_prefix", ipv6_prefix, f"is not between 1 and 128; the usual value is {IPV6_PREFIX}")
 
@@ -120,9 +123,10 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
 
 
 def by_header(name: str) -> KeyFunction:
-    """Returns a key function for a header field, such as an API key. A client that invents values gets as many keys.
+    """Returns a key function whose key is the value of a header field, such as an API key.
 
-    The key is missing if several fields of that name differ: otherwise a client could add a field to choose its key.
+    A client that invents values gets as many keys. The key is missing if several fields of that name differ: otherwise
+    a client could add a field to choose its key.
     """
     _check_text("name", name)
     if not _FIELD_NAME.fullmatch(name):
@@ -136,7 +140,7 @@ def by_header(name: str) -> KeyFunction:
 
 
 def by_user(request: Request) -> str | int | UUID | None:
-    """Returns the authenticated user's primary key, id, identity or name as the key, whichever exists first."""
+    """Returns the authenticated user's primary key, id, identity or name as the key: the first of these that exists."""
     return identity_of(request.user)
 
 
@@ -144,7 +148,7 @@ _sources[by_user] = OfUser()
 
 
 def identity_of(user: object) -> str | int | UUID | None:
-    """Returns the identity of an authenticated user; None without such a user.
+    """Returns the identity of `user`; None if `user` is None, or is not authenticated.
 
     Raises InvalidKey for a user that has none of the known attributes.
     """
@@ -170,12 +174,12 @@ def by_route(request: Request) -> str:
 
 
 def by_method(request: Request) -> str:
-    """Returns the method as the key; all methods that clients invent share a key."""
+    """Returns the HTTP method as the key; all methods that clients invent share a key."""
     return request.method if request.method in METHODS else NOWHERE
 
 
 def by_path_parameter(name: str) -> KeyFunction:
-    """Returns a key function for a value in the path, such as `tenant` in `/{tenant}/items`."""
+    """Returns a key function whose key is a value in the path, such as `tenant` in `/{tenant}/items`."""
     _check_text("name", name)
 
     def by_that_parameter(request: Request) -> object:
@@ -185,15 +189,15 @@ def by_path_parameter(name: str) -> KeyFunction:
 
 
 def everybody(_request: Request) -> str:
-    """Returns one key for all requests."""
+    """Returns the same key for all requests, so that they are counted together."""
     return "everybody"
 
 
 def together(*parts: KeyFunction) -> KeyFunction:
-    """Returns a key function that combines several, as in `together(by_user, by_route)`.
+    """Returns a key function that combines the keys of several, as in `together(by_user, by_route)`.
 
-    If any of them finds no key, neither does this function. Raises InvalidSetting unless there are 1 to 16 parts, all
-    of which can be called.
+    If any of `parts` finds no key, neither does the returned function. Raises InvalidSetting unless there are 1 to 16
+    parts, all of which can be called.
     """
     if not 1 <= len(parts) <= PARTS_MAX:
         raise InvalidSetting("parts", len(parts), f"must be 1 to {PARTS_MAX} key functions")
@@ -215,7 +219,7 @@ def name_of_function(function: object) -> str:
 
 
 def _named(function: Function, maker: Callable[..., Any], *given: object) -> Function:
-    """Names a key function after its maker and the maker's arguments, and returns it.
+    """Names a key function after the function `maker` that made it and its arguments `given`; returns the key function.
 
     Limits may be named after their key functions. With equal names, two limits with different keys would be one limit,
     and a client that can choose its key in the first could use up another client's quota in the second.
@@ -240,7 +244,10 @@ def is_application(thing: object) -> bool:
 
 
 def asks(function: object, what: str = "key_func") -> Asked:
-    """Returns a function of the request; wraps one without parameters. Raises InvalidSetting if neither is given."""
+    """Returns `function` if it takes a request; a wrapper if it takes nothing. Raises InvalidSetting for anything else.
+
+    `what` is the setting whose value the function is.
+    """
     if not callable(function):
         raise InvalidSetting(what, function, "is not a function of the request; pass one, such as by_ip")
     if is_application(function):
@@ -282,7 +289,10 @@ def asks(function: object, what: str = "key_func") -> Asked:
 
 
 def checked_answer(said: object) -> bool:
-    """Returns a function's answer as a bool. Raises InvalidSetting for text, because even "no" would count as true."""
+    """Returns `said`, the result of a function that answers yes or no, as a bool.
+
+    Raises InvalidSetting for a text, because even "no" would count as true.
+    """
     if isinstance(said, str | bytes):
         raise InvalidSetting(
             "answer", said, "is text, where True or False is expected; compare it with the value that exempts"
@@ -291,7 +301,10 @@ def checked_answer(said: object) -> bool:
 
 
 def written(value: object) -> str | None:
-    """Returns a key function's result as one string; None if any part is missing. Raises InvalidKey."""
+    """Returns `value`, a key function's result, as one string; None if any part of it is missing.
+
+    Raises InvalidKey for a value of a type that cannot be a key.
+    """
     if isinstance(value, str):
         # A plain str: a subclass is compared more slowly, and its `__str__` may return one text for all values.
         return str.__str__(value) or None
@@ -318,14 +331,14 @@ def written(value: object) -> str | None:
 
 
 def _number(value: float | Decimal) -> str:
-    """Returns one text for all spellings of a number: 1.50 is 1.5, and -0.0 is 0."""
+    """Returns a number as text, equal numbers as equal texts: 1.50 as 1.5, and -0.0 as 0.0."""
     if isinstance(value, Decimal):
         return str(value.normalize() + 0) if value.is_finite() else str(value)
     return str(value + 0.0)
 
 
 def joined(parts: Iterable[object]) -> str | None:
-    """Returns one string that only these parts can make; None if any part is missing, or there are no parts."""
+    """Returns `parts` joined to a string that no other parts make; None if a part is missing, or there are no parts."""
     texts: list[str] = []
     for part in parts:
         text = written(part)
@@ -336,22 +349,22 @@ def joined(parts: Iterable[object]) -> str | None:
 
 
 def escaped(text: str) -> str:
-    """Returns a part of a key with `|` and `%` escaped, so that it cannot be read as several parts."""
+    """Returns `text` with `|` and `%` escaped, so that it is read as one part of a key, not several."""
     return text.replace("%", "%25").replace("|", "%7C") if "%" in text or "|" in text else text
 
 
 def unescaped(part: str) -> str:
-    """Returns the text from which `escaped` made a part of a key."""
+    """Returns the text from which `escaped` made `part`."""
     return part.replace("%7C", "|").replace("%25", "%") if "%" in part else part
 
 
 def plain(key: str) -> str:
-    """Returns a key found in a request; its hash, if it begins like one of the library's own keys."""
+    """Returns `key`, found in a request; its hash, if it begins like the keys that this library makes itself."""
     return hashed(key) if key[0] == OURS else key
 
 
 def checked_missing(missing: object) -> str:
-    """Returns the setting for requests without a key. Raises InvalidSetting for an unknown one."""
+    """Returns `missing`, the setting for requests without a key. Raises InvalidSetting unless it is in `MISSING`."""
     if missing not in MISSING:
         raise InvalidSetting("missing", missing, f"is not one of {', '.join(MISSING)}")
     return str(missing)
@@ -362,7 +375,7 @@ async def _come(value: Any) -> Any:
 
 
 def takes(function: Callable[..., Any], arguments: int) -> bool:
-    """Whether a function can be called with `arguments` positional arguments; True for compiled functions."""
+    """Whether `function` can be called with `arguments` positional arguments; True for compiled functions."""
     try:
         return _takes(inspect.signature(function), arguments)
     except (TypeError, ValueError):

@@ -39,11 +39,11 @@ TEMPLATE_CHARACTERS_MAX: Final = 512
 """The longest pattern whose key is cached; a longer one may contain a prefix that a client has made up."""
 
 _GAP: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|<[^<>/]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\)")
-"""A placeholder for a value in a route: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
+"""Matches a placeholder for a value in a route: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
 _TYPE: Final = re.compile(r"\{\w*:(.*)\}|<(\w+)(?:\(.*\))?:\w*>|\(\?P<\w+>(.*)\)", re.DOTALL)
-"""A placeholder for a value in a route, with groups for the name of its type and for its regular expression."""
+"""Matches a placeholder with a type: the groups are the name of the type, or the regular expression."""
 _ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[./]", re.DOTALL)
-"""The parts of a regular expression that may match a slash."""
+"""Matches the parts of a regular expression that may stand for a slash: an escape, a set of characters, a dot."""
 _FILLER: Final = "\ue000"
 """The character that replaces a placeholder while the literal parts of a path are brought into normal form."""
 _DEEP_FILLER: Final = "\ue001"
@@ -63,20 +63,20 @@ class RulePath:
         _check_values(path)
         self.path = path
         self.patterns = [path_pattern(path)]
-        """Regular expressions for the path as it is written, and for routes with the same key; they ignore case."""
+        """Regular expressions for the path as the rule has it, and for learned patterns of routes; all ignore case."""
         self.below = path.endswith(BELOW)
         self.key = key_of(path.removesuffix(BELOW))
         self._of_forms = [_pattern(form) for form in _forms_of_rule(path)]
 
     def is_near(self, forms: Iterable[str]) -> bool:
-        """Whether one of `forms`, the normal forms of a request's path, is a normal form of this path."""
+        """Whether one of `forms`, the normal forms of a request's path, matches this path."""
         patterns = dict.fromkeys((*self._of_forms, *self.patterns))  # most paths are their own normal form
         return any(pattern.fullmatch(form) for form in forms for pattern in patterns)
 
     def is_of(self, key: str) -> bool:
-        """Returns whether a route is at this path, or below it if the path ends in `/*`.
+        """Returns whether the route with the key `key` is at this path, or below it if the path ends in `/*`.
 
-        `key` is the route's pattern without names and types, as `key_of` returns it.
+        `key_of` returns the key: the route's pattern without names and types of values.
         """
         if key == self.key:
             return True
@@ -101,7 +101,7 @@ class Places:
         self._matching = self._matchers()
 
     def find(self, request: Any) -> str | None:
-        """Returns the first of the rule's paths that applies to a request, in any spelling; None if none applies."""
+        """Returns the first of the rule's paths at which a request is, in any spelling; None if it is at none."""
         read = read_path_of(request)
         if not read.is_too_long:
             for matches, found in self._matching:
@@ -169,7 +169,7 @@ def _check_values(path: object) -> None:
 
 
 def key_of(template: str) -> str:
-    """Returns a route's pattern in a form common to all frameworks: without names and types of values."""
+    """Returns a route's pattern in a form common to all frameworks: `/items/{}` for `/items/<int:id>`."""
     return _key_of(template) if len(template) <= TEMPLATE_CHARACTERS_MAX else _key_of.__wrapped__(template)
 
 
@@ -184,7 +184,7 @@ def _with_fillers(path: str) -> str:
 
 
 def _filler_for(gap: re.Match[str]) -> str:
-    """Returns the character that replaces a placeholder, by whether its values may contain slashes or be empty.
+    """Returns the filler character for a placeholder, which shows whether its values may contain slashes, or be empty.
 
     A `{name:path}` of Starlette or FastAPI may be empty, a `<path:name>` may not.
     """
@@ -243,7 +243,7 @@ def _forms_of_rule(path: str) -> list[str]:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """Compiles a path, in which filler characters replace the placeholders, to a regular expression."""
+    """Returns the regular expression of a rule's path in which filler characters have replaced the placeholders."""
     below = path.endswith(BELOW)
     text = path.removesuffix(BELOW).rstrip("/")
     deep = _DEEP.search(text)

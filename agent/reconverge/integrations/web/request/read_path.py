@@ -30,20 +30,20 @@ DECODINGS_MAX: Final = 4
 """The most times that a path is decoded here; it arrives decoded once, and no router decodes it more often."""
 
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9_~!$&'()*+,=:@./-]|//|/\.|^[^/]")
-"""Parts that only an unusual spelling of a path has. A path without any of them is plain."""
+"""Matches a part that only an unusual spelling of a path has. A path without any such part is plain."""
 _IGNORED: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
-"""White space, control characters, and invisible characters, which normal forms leave out."""
+"""Matches white space, control characters and invisible characters, which normal forms leave out."""
 _PARAMETERS: Final = re.compile(r";[^/]*")
-"""The part of a segment from a semicolon on, which some servers cut off."""
+"""Matches the part of a segment from a semicolon on, which some servers cut off."""
 _SLASHES: Final = re.compile(r"//+")
 _ORIGIN: Final = re.compile(r"/?[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*")
-"""The beginning of a request target that also contains the server: `http://example.com`."""
+"""Matches the beginning of a request target that also contains the server: `http://example.com`."""
 _NO_MARKS: Final = re.compile(r"[\x00-\u02ff]+")
-"""Characters that do not combine with others: the first combining mark is U+0300."""
+"""Matches a text without combining marks: the first combining mark is U+0300."""
 
 
 class ReadPath:
-    """The path of one request, whole and below the application's mount, and cached results about it."""
+    """The path of one request, whole and without the application's prefixes, with cached results about it."""
 
     __slots__ = ("_failed", "_forms", "_sought", "_strange", "is_too_long", "paths")
 
@@ -152,7 +152,7 @@ def _resolved(segments: Iterable[str]) -> list[str]:
 
 
 def below_mount(path: str, roots: Iterable[str]) -> list[str]:
-    """Returns the path below each of the prefixes that the application may be mounted at."""
+    """Returns `path` without each of `roots`, the prefixes at which the application is mounted, that it contains."""
     found: list[str] = []
     for root in roots:
         if root and root != "/":

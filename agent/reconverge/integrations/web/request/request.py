@@ -12,9 +12,10 @@ HAS: Final = "its attributes are `method`, `path`, `route`, `client`, `user`, `p
 METHOD_CHARACTERS_MAX: Final = 64
 """The longest method that a rule may name; a longer method of a request is cut, so that no rule matches it."""
 CANCELLED: Final = 499
-"""The status of a response for which the client did not wait; servers log this status, and never send it."""
+"""The status that stands for a response which the client did not wait for; servers log this status, but never send
+it."""
 FAILED: Final = 500
-"""The status of a response that the application did not begin."""
+"""The status that stands for a response which a failed application did not begin."""
 
 
 class Request(Protocol):
@@ -72,7 +73,7 @@ class Request(Protocol):
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
-        """Returns the values in the path, by their names in the route."""
+        """Returns the values of the path's parameters, by their names in the route."""
         ...
 
     @property
@@ -115,7 +116,7 @@ class PlainRequest:
 
     @property
     def read_path(self) -> ReadPath:
-        """Returns the path and `inner_paths` in the form that rules read, computed once."""
+        """Returns the `ReadPath` of the request's path and `inner_paths`, which rules compare with their paths."""
         if self._read_path is None:
             object.__setattr__(self, "_read_path", ReadPath(self.path, self.inner_paths))
         return cast("ReadPath", self._read_path)

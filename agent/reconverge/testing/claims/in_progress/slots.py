@@ -76,7 +76,7 @@ class SlotClaims(Trial):
     async def test_what_a_node_has_in_progress_that_fell_silent_counts_until_its_lease_is_over(
         self, scene: Scene
     ) -> None:
-        """The slots of a silent node count until its lease ends; then its name has lapsed, too."""
+        """The slots of a silent node count until its lease ends; from then on the hub rejects the node's name."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLOTS, need=QUOTA)
         await ada.reports(of=SLOTS, current=QUOTA, allowance=QUOTA)
@@ -118,9 +118,9 @@ class SlotClaims(Trial):
     async def test_slots_are_saved_up_for_the_oldest_ask(self, scene: Scene) -> None:
         """Slots that a node releases are reserved for the node that has waited longest.
 
-        A node that has all slots in use learns from its answer how many are reserved, and is not granted them again
-        when it releases them. This also holds if the waiting node asks in doubt: no end of a window would ever bring it
-        a slot.
+        A node that has all slots in use learns from the hub's answer how many are reserved, and is not granted them
+        again when it releases them. This also holds if the waiting node asks in doubt: no end of a window would ever
+        bring it a slot.
         """
         for slots, doubts in ((SLOTS, False), (SHORT, True)):
             ada, bob = scene.voice(), scene.voice()

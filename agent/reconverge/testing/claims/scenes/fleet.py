@@ -68,7 +68,7 @@ class ClaimNode:
 
     @property
     def asks(self) -> bool:
-        """Whether requests in doubt wait for the hub's answer."""
+        """Whether requests in doubt at this node wait for the hub's answer."""
         return self._table.asks
 
     @asks.setter
@@ -98,16 +98,16 @@ class ClaimNode:
         return admitted
 
     def gives_back(self, key: str, cost: int, epoch: int) -> None:
-        """Settles an admitted request of that window for less: gives `cost` back."""
+        """Settles a request that was admitted in the window with the number `epoch`: gives `cost` of it back."""
         self._table.correct(key, epoch, -cost)
         self.refunded += cost
 
     def sees(self, key: str) -> int:
-        """Returns the use of a key by all nodes, as this node knows it."""
+        """Returns the use of a key by all nodes, as far as this node knows it."""
         return self._table.usage(key).total
 
     async def exchanges(self) -> None:
-        """Exchanges with every shard for which there is something to report."""
+        """Exchanges with every shard to which this node has something to report."""
         for syncer in self._syncers:
             await self._exchanges(syncer)
 
@@ -165,14 +165,14 @@ class Truth:
         self._filled_ns = clock.monotonic_ns()
 
     def changes(self, cost: int, epoch: int) -> None:
-        """Notes that `cost` was admitted in that window; a negative cost was given back."""
+        """Notes that `cost` was admitted in the window with the number `epoch`; a negative cost was given back."""
         self._drain()
         self._by_epoch[epoch] += cost
         self._log.append((self._clock.monotonic_ns(), cost))
         self._fill = max(0.0, self._fill + cost)
 
     def excess(self) -> float:
-        """Returns by how much the limit is exceeded at this moment; negative if it is not."""
+        """Returns the cost by which the limit is exceeded at this moment; negative if there is room."""
         epoch, passed_ns = divmod(self._clock.wall_ns(), self._limit.window_ns)
         if self._limit.bucket:
             self._drain()
@@ -259,7 +259,7 @@ class FleetOfClaims:
 
     @property
     def capacity(self) -> int:
-        """Returns the most cost that may be admitted at once."""
+        """Returns the most cost that the limit admits at one moment."""
         return self._limit.capacity
 
     @property

@@ -163,7 +163,7 @@ class Voice:
         return await self.hub.exchange(batch)
 
     async def exchanges(self, batch: Batch) -> Answer:
-        """Sends a batch to the hub, and remembers the allowances in its answer."""
+        """Sends a batch to the hub, and remembers the allowances that its answer grants. Returns the answer."""
         answer = await self.hub.exchange(batch)
         if answer.status is Status.MERGED:
             self.generation = answer.generation
@@ -284,7 +284,7 @@ class Scene:
         return self.keep(self._join(self.hub))
 
     def keep(self, hub: Hub) -> Hub:
-        """Returns `hub`, which is closed when the claim has been tried."""
+        """Makes the scene close `hub` when the claim has been tried. Returns `hub`."""
         if all(hub is not known for known in self._hubs):
             self._hubs.append(hub)
         return hub
