@@ -62,9 +62,9 @@ def demo(
 ) -> None:
     """Watch four processes share a limit, through a partition; takes about a minute.
 
-    Each client of a recorded web site may make 60 requests a minute, and so may a crowd that asks for three times as
-    much. A minute passes in a second. Two of the four processes are cut off from the hub for a while. Every request is
-    decided twice: by reconverge, and by a limiter that trusts the last merged total.
+    Replays recorded requests to a web site, where each client may make 60 a minute; a crowd that counts as one client
+    tries 180. A minute passes in a second. Two of the four processes are cut off from the hub for a while. Every
+    request is decided twice: by reconverge, and by a limiter that trusts the last merged total.
     """
     setup = _setup(hub, policy, in_doubt, Random(seed))
     unopened = _why_missing(lambda: check_console("the console of the demo's fleet"))

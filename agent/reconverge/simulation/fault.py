@@ -159,7 +159,7 @@ def _members(text: str, nodes: int, random: Random) -> frozenset[int]:
     count = {"one": 1, "half": nodes // 2, "all": nodes}.get(text)
     if count is None:
         if not text.isdigit():
-            raise ValueError(f"names the nodes {text!r}, which is neither a number nor one, half or all")
+            raise ValueError(f"names the nodes {text!r}; write a number, or one of the words one, half, all")
         count = int(text)
     if not 1 <= count <= nodes:
         raise ValueError(f"must apply to 1 to {nodes} nodes of the fleet, not to {count}")

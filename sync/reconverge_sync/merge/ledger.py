@@ -270,8 +270,8 @@ class Entry:
     def uncovered(self) -> int:
         """Returns the use that neither the allowance nor the overdraft covers.
 
-        A node has such use if it has reported an allowance below its use, because it was granted less, or because it
-        leaves.
+        A node has such use if its reported allowance is smaller than what it has used: the hub granted it less than it
+        had used already, or the node is leaving.
         """
         return max(0, self.debt - self.overdraft)
 

@@ -530,7 +530,7 @@ def _check_several(setting: str, limits: object) -> None:
 def _of_flask(function: Any, *, failed: Any) -> Any:
     """Wraps a function for `deduct_when` or `settle` so that it gets Flask's response; returns other values unchanged.
 
-    `failed` is the result that replaces its own for a request that got no response.
+    `failed` is returned in place of the function's result if the request got no response.
     """
     if not callable(function):
         return function

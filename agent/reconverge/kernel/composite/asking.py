@@ -37,11 +37,11 @@ from itertools import cycle
 from typing import Final, NamedTuple
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel.cell import Cell, Shard, closes_ns, floats, measure, note_ask, usable_allowance
+from reconverge.kernel.cell import Cell, closes_ns, floats, measure, note_ask, usable_allowance
 from reconverge.kernel.composite.all_of import charges_of, explain_all, refuse_all
 from reconverge.kernel.composite.decider import Decider
 from reconverge.kernel.composite.gate import Costs
-from reconverge.kernel.composite.withholding import SPEAK_UP_NS, wait_out, withholds
+from reconverge.kernel.composite.withholding import learns, wait_out, withholds
 from reconverge.kernel.engine import Decision, Reentry
 from reconverge.kernel.reporting.requests import ask_at_once, take_interest
 from reconverge.kernel.shard import ShardState
@@ -173,7 +173,7 @@ class AskGate:
         `shards` has one shard for each quota, as `AskGate.shards` returns them.
         """
         now_ns, tables = self._now_ns(), self._limit.tables
-        return any(_learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
+        return any(learns(shard, table, now_ns) for shard, table in zip(shards, tables, strict=True))
 
     def word_on(self, cells: Sequence[Cell], costs: Costs, since_ns: int) -> Word:
         """Returns the state of a request for `costs`, about which all reports of `cells` since `since_ns` ask the hub.
@@ -368,24 +368,18 @@ def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
     return table.policy.merged_only or (table.smooth and cell.heard and usable_allowance(cell, now_ns) > 0)
 
 
-def _learns(shard: Shard, table: Table, now_ns: int) -> bool:
-    """Returns whether the hub has lost its data and may not have received the reports of all nodes since."""
-    return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
-
-
 def _word_on(cell: Cell, cost: int, since_ns: int, now_ns: int) -> Word:
     shard, table = cell.shard, cell.table
     under_way = cell.reported_ns > shard.acked_ns
     if (
         shard.acked_ns >= since_ns
         and cell.reported_ns >= since_ns
-        # Of two reports the later one may be under way: the earlier one carried the ask if the last answered batch had
-        # it.
+        # Of two reports the later may be under way; the earlier carried the ask if the last answered batch had it.
         and (not under_way or cell.heard_ns >= shard.acked_ns)
     ):
         assert isinstance(table, Table)
         # If the cell has no answer after all, the hub has no room for the key.
-        if not cell.heard or _learns(shard, table, now_ns):
+        if not cell.heard or learns(shard, table, now_ns):
             return Word.UNSETTLED
         # A grant for the window of the report does not count in the next window.
         of_one_window = table.meter.aligned or floats(cell)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from reconverge.clock import SECOND_NS
-from reconverge.kernel.cell import Cell
+from reconverge.kernel.cell import Cell, Shard
 from reconverge.kernel.reporting.requests import request_early
 from reconverge.kernel.table.table import Table
 
@@ -42,3 +42,8 @@ def wait_out(cell: Cell) -> int:
     if cell.denied:
         request_early(cell, min(cell.reported_ns + cell.table.interval_ns, grants_ns))
     return grants_ns
+
+
+def learns(shard: Shard, table: Table, now_ns: int) -> bool:
+    """Returns whether the hub has lost its data and may not have received the reports of all nodes since."""
+    return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)

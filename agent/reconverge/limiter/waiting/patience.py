@@ -51,7 +51,7 @@ class Patience:
         self._begin(began_ns)
 
     def begin_at(self, when_ns: int, now_ns: int) -> None:
-        """Lets the time start anew at a later moment, before which the hub grants nothing."""
+        """Restarts the waiting time of the request at `when_ns`, because the hub grants nothing before then."""
         if when_ns > self._began_ns:
             self._until_ns = when_ns + self._within_ns + LOST_MAX_NS
             self._began_ns = when_ns

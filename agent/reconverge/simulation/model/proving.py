@@ -79,7 +79,7 @@ class Translator:
             case Choice():
                 return z3.If(self.fact(of.fact), self.amount(of.then), self.amount(of.otherwise))
             case _:
-                raise TypeError(f"{type(of).__name__} is no amount")
+                raise TypeError(f"an amount is a number or a term of the model, not {type(of).__name__}: {of!r}")
 
     def _fact(self, of: Fact) -> Any:
         match of:

@@ -235,7 +235,7 @@ class BoundKey:
         return sum((amount for window, amount, until in taken if window == looked and now < until), start=0)
 
     def scene(self, name: BoundName, looked: int) -> ModelState:
-        """Returns the whole state of a name in window `looked`, sums over other names included."""
+        """Returns the state of the node `name` in window `looked`: its own values, and the sums of all others'."""
         return name.scenes[looked]._replace(hub=self.hub, others=self._others(name, looked))
 
     # ------------------------------------------------------------ steps

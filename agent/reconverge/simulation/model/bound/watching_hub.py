@@ -80,7 +80,7 @@ class Watch(NodeWatch):
     """Follows one key of one limit at all nodes and at the hub."""
 
     def ledger(self, hub: Any) -> LedgerSums | None:
-        """Returns the key's cell at the hub; None if the hub has none."""
+        """Returns the sums of the hub's ledger for the watched key; None if the hub has no cell of it."""
         for (name, _, _, key), cell in hub._shards[0].cells.items():
             if name == self._limit and key == self.key:
                 entries = {of: self._entry(cell, entry) for of, entry in cell.entries.items()}
