@@ -230,8 +230,10 @@ def _header(shared: Any) -> Batch:
             "batch",
             f"a number of a batch is invalid: shard {shown(shard)}, sequence {shown(sequence)}, interval or lease",
         )
-    if type(leaving) is not int or leaving not in (0, 1) or type(limits) is not list or len(limits) > LIMITS_MAX:
-        raise MalformedMessage("batch", f"`leaving` of a batch is not 0 or 1, or it has more than {LIMITS_MAX} limits")
+    if type(leaving) is not int or leaving not in (0, 1):
+        raise MalformedMessage("batch", f"`leaving` of a batch must be 0 or 1, not {shown(leaving)}")
+    if type(limits) is not list or len(limits) > LIMITS_MAX:
+        raise MalformedMessage("batch", f"the limits of a batch must be a list of at most {LIMITS_MAX}")
     declared = tuple(_limit(limit) for limit in limits)
     return Batch(
         node, account, shard, sequence, generation, interval_us, lease_us, bool(leaving), limits=declared, cells=()
