@@ -430,7 +430,7 @@ class Declared:
             limits = yield from _come(self._by_request(request))
             return None if limits is None else self._tier(limits, mend)
         except Exception as error:  # noqa: BLE001  # an error of the application's function
-            mend(error, self, STRICTEST if self._tiers or self._given else NO_TIER)
+            mend(error, self, STRICTEST if self._tiers or self._limiters else NO_TIER)
             return self._strictest()
 
     def _scope_of(self, request: Request, mend: Mend) -> Steps[list[object]]:

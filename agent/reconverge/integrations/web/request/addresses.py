@@ -59,7 +59,7 @@ class Addresses:
             raise InvalidSetting("trusted_proxies", trusted, "is not a list of networks such as ['10.0.0.0/8']")
         trusted = list(trusted)
         self.header = str(header).lower()
-        if re.fullmatch(_TOKEN, self.header) is None:
+        if not isinstance(header, str) or re.fullmatch(_TOKEN, self.header) is None:
             problem = "is not the name of a header field, such as 'X-Forwarded-For', 'Forwarded' or 'X-Real-IP'"
             raise InvalidSetting("forwarded_header", header, problem)
         self._hops = _HOPS.get(self.header, _single_address)
