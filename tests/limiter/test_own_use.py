@@ -57,6 +57,7 @@ def moves_out(scene: AskingNodes) -> None:
 
 @pytest.mark.parametrize("limit", BUCKETS, ids=["token-bucket", "gcra", "interval"])
 def test_what_a_node_has_charged_is_its_own_at_the_hub_and_afterwards(limit: Limit) -> None:
+    """Whether the key is kept at the hub at that moment makes no difference."""
     scene = AskingNodes(limit, nodes=1, policy=BALANCED)
 
     for number in range(1, 5):
