@@ -14,7 +14,7 @@ import flask
 import pytest
 from fastapi import Depends, FastAPI
 
-from reconverge import Agent, Limit
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.integrations import Rule, by_header
 from reconverge.integrations.asgi import RateLimitMiddleware
 from reconverge.integrations.fastapi import Limits
@@ -112,6 +112,37 @@ def test_a_limit_without_a_name_is_shown_by_its_rates(
     assert shown == names_in(ask())
     ask()
     assert set(json.loads(ask().body)["violated-policies"]) <= shown
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(("settings", "shown"), [({}, "2/hour"), ({"name": "api"}, "api#2")])
+def test_a_refusal_names_the_quota_that_refuses_as_its_fields_do(
+    agent: Agent, framework: Callable[..., Ask], settings: dict[str, str], shown: str
+) -> None:
+    """Also if that is not the first quota of the limit."""
+    if framework in (of_asgi, of_wsgi) and not settings:
+        shown = "requests#2"
+    ask = framework(agent, "9/minute; 2/hour", **settings)
+
+    _, _, refused = ask(), ask(), ask()
+
+    assert f'"{shown}";r=0' in refused.headers["ratelimit"]
+    assert [shown] == json.loads(refused.body)["violated-policies"]
+
+
+def test_a_refusal_names_a_quota_by_its_present_rate(agent: Agent) -> None:
+    """An earlier refusal of the same wait had another rate in its body."""
+    ask = of_fastapi(agent, Limit(2, 60, algorithm="fixed-window"))
+    _, _, before = ask(), ask(), ask()
+    (limiter,) = agent.limiters.values()
+    assert isinstance(limiter, RateLimiter)
+    limiter.change(Limit(1, 60, algorithm="fixed-window"))
+
+    after = ask()
+
+    assert before.headers["retry-after"] == after.headers["retry-after"]
+    assert ["2/minute"] == json.loads(before.body)["violated-policies"]
+    assert ["1/minute"] == json.loads(after.body)["violated-policies"]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

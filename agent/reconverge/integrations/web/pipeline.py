@@ -228,9 +228,9 @@ class CompiledRule:
         "limit",
         "limiter",
         "missed",
+        "names",
         "plain",
         "settled",
-        "shown",
         "stores",
         "table",
         "tables",
@@ -255,11 +255,10 @@ class CompiledRule:
     def _take(self) -> None:
         """Computes all values that depend on the quotas, such as the texts for responses."""
         limits = {table.name: table.limit for table in self.tables}
-        names = self.declared.shown_names(self.limiter, limits)
+        names = self.names = self.declared.shown_names(self.limiter, limits)
+        """The names of the quotas in responses, by their names at the hub."""
         self.bindings = {name: binding_of(names[name], (names[name], limit)) for name, limit in limits.items()}
         """The prepared texts for response fields, by the name of the quota at the hub."""
-        self.shown = names[self.table.name]
-        """The name of the first quota in responses."""
         self.plain = all(limit.costs is None for limit in limits.values())
         """Whether all requests have the same cost."""
         # These come last: if another thread finds them up to date, it uses the values above.
@@ -457,17 +456,19 @@ class Pipeline:
         """Returns the response to a refused request in the form of ASGI; None if the guard must write it."""
         if self._says or not self.is_prepared:
             return None
-        after_s, binding = decision.retry_after, decision.binding
+        fields = self.encoded((decision,), (key,))
+        if fields is None:
+            return None
+        after_s, name = decision.retry_after, self._name(decision)
         wait_s = ceil(after_s) if 1.0 < after_s < FAR_OFF_S else retry_after_of(decision)
-        answer = self._refusals.get((wait_s, binding, decision.certain))
+        answer = self._refusals.get((wait_s, name, decision.certain))
         if answer is None:
             answer = usual_answer(self._status, *self._grounds(decision))
             if len(self._refusals) >= REFUSALS_MAX:
                 self._refusals.clear()
-            self._refusals[wait_s, binding, decision.certain] = answer
+            self._refusals[wait_s, name, decision.certain] = answer
         status, head, body = answer
-        fields = self.encoded((decision,), (key,))
-        return None if fields is None else (status, head + fields, body)
+        return status, head + fields, body
 
     def usual_refusal(self, decision: Decision, key: str) -> Refusal | None:
         """Returns the response to a refused request for other frameworks than ASGI; None if the guard must write it."""
@@ -553,9 +554,12 @@ class Pipeline:
 
     def _grounds(self, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:
         """Returns the names of the quotas that refuse, the names of the used-up ones, and the wait in seconds."""
-        first = self._first
-        names = (first.shown if decision.binding == first.table.name else decision.binding,)
+        names = (self._name(decision),)
         return names, names if decision.certain else (), retry_after_of(decision)
+
+    def _name(self, decision: Decision) -> str:
+        """Returns the name in responses of the quota that a decision of the first rule is about."""
+        return self._first.names.get(decision.binding, decision.binding)
 
 
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
