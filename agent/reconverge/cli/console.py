@@ -20,10 +20,11 @@ import typer
 
 from reconverge.agent import Agent
 from reconverge.cli.contracts.recording import RecordingColumns, requests_in, span_of
+from reconverge.cli.shared.asking import check_shared
 from reconverge.cli.shared.options import HubOption, NamespaceOption
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, MissingExtra
-from reconverge.hub.registry import MEMORY, redacted, scheme_of
+from reconverge.hub.registry import redacted
 from reconverge.integrations.customer_links import VARIABLE as CUSTOMER_SECRET
 from reconverge.published.envelope import VARIABLE
 
@@ -59,10 +60,7 @@ def console(
     RECONVERGE_CUSTOMER_SECRET as well, customers can open their own limits by signed links. Runs until it is
     interrupted.
     """
-    if scheme_of(hub) == MEMORY:
-        raise InvalidSetting(
-            "hub", redacted(hub), "is no hub that nodes share, so no fleet can be shown; give the URL of the nodes' hub"
-        )
+    check_shared(hub, "no fleet can be shown")
     make_console = _console_maker()
     tokens, once = tokens_as_said(os.environ.get(TOKENS, ""))
     agent = Agent(hub, namespace=namespace, exchange_timeout=TIMEOUT_S, switch="on", sigterm=False)

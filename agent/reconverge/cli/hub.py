@@ -12,11 +12,12 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from reconverge.cli.shared.asking import check_shared
 from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.errors import InvalidSetting
 from reconverge.hub.adopting import HubData
 from reconverge.hub.port import Adoptable, Hub
-from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.hub.registry import HubSettings, open_hub, redacted
 
 logger = logging.getLogger("reconverge")
 
@@ -119,12 +120,7 @@ def _shown(data: HubData) -> str:
 
 def _open(url: str, namespace: str) -> Hub:
     """Returns the hub of that URL, opened. Raises InvalidSetting for `memory://`, which exists in one process only."""
-    if scheme_of(url) == MEMORY:
-        raise InvalidSetting(
-            "hub",
-            redacted(url),
-            "is no hub that nodes share, so it has no data to adopt; give the URL of the nodes' hub",
-        )
+    check_shared(url, "it has no data to adopt")
     return open_hub(url, HubSettings(namespace, PATIENCE_S))
 
 

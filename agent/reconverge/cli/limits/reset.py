@@ -7,11 +7,9 @@ import json
 import typer
 
 from reconverge.cli.limits.declared import FileOption, KeyArgument, LimitsOption, OwnNamespaceOption, declared
-from reconverge.cli.shared.asking import PATIENCE_S, wait_until_reported
+from reconverge.cli.shared.asking import PATIENCE_S, check_shared, wait_until_reported
 from reconverge.cli.shared.options import HubOption, JsonOption
 from reconverge.contracts.explaining import printable
-from reconverge.errors import InvalidSetting
-from reconverge.hub.registry import MEMORY, redacted, scheme_of
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 INTERVAL_S = 0.1
@@ -32,12 +30,7 @@ def reset(
     smallest applies meanwhile. Limits on work in progress are left alone, with a note. For limits of contracts use
     `contracts reset`.
     """
-    if scheme_of(hub) == MEMORY:
-        raise InvalidSetting(
-            "hub",
-            redacted(hub),
-            "is no hub that nodes share, so nothing can be forgotten there; give the URL of the nodes' hub",
-        )
+    check_shared(hub, "nothing can be forgotten there")
     own = declared(limit, file, namespace, hub=hub, sync_interval=INTERVAL_S, min_sync_interval=INTERVAL_S)
     forgotten, left = list[str](), list[str]()
     with own.agent as agent:

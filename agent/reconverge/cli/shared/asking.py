@@ -32,16 +32,20 @@ def secrets_as_said() -> Secrets:
     return Secrets(os.environ[VARIABLE], name=VARIABLE)
 
 
+def check_shared(url: str, consequence: str) -> None:
+    """Raises InvalidSetting for `memory://`, which nodes do not share, with `consequence` as what cannot be done."""
+    if scheme_of(url) == MEMORY:
+        problem = f"is no hub that nodes share, so {consequence}; give the URL of the nodes' hub"
+        raise InvalidSetting("hub", redacted(url), problem)
+
+
 def ask_hub(url: str, namespace: str, question: Callable[[Hub], Awaitable[T]], *, what: str) -> T:
     """Opens the hub of that URL, returns the result of `question`, and closes the hub.
 
     Raises HubUnavailable, whose message names the hub and the remedy, or InvalidSetting if nodes cannot share the hub.
     `what` is the part of the message about what cannot be done there, as in "nothing can be published".
     """
-    if scheme_of(url) == MEMORY:
-        raise InvalidSetting(
-            "hub", redacted(url), f"is no hub that nodes share, so {what} there; give the URL of the nodes' hub"
-        )
+    check_shared(url, f"{what} there")
     hub = open_hub(url, HubSettings(namespace, PATIENCE_S))
 
     async def ask() -> T:

@@ -12,13 +12,14 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from reconverge.cli.shared.asking import check_shared
 from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.cli.shared.tables import tell_table
 from reconverge.cli.usage.output import Output
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.port import UsageHub, UsageLedger
-from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.hub.registry import HubSettings, open_hub, redacted
 from reconverge.hub.usage import DAY, HOUR, Counts, Period, UsageKey
 from reconverge.usage.addresses import MANY
 from reconverge.usage.export import GRACE_S, LEASE_S, Exporter, ExportRun
@@ -223,10 +224,7 @@ def _ask(url: str, namespace: str, question: Callable[[UsageLedger], Awaitable[T
     Raises HubUnavailable, or InvalidSetting if the hub does not add usage up.
     """
     shown = redacted(url)
-    if scheme_of(url) == MEMORY:
-        raise InvalidSetting(
-            "hub", shown, "is no hub that nodes share, so no usage is added up there; give the URL of the nodes' hub"
-        )
+    check_shared(url, "no usage is added up there")
     hub: object = open_hub(url, HubSettings(namespace, PATIENCE_S))
     if not isinstance(hub, UsageHub):
         raise InvalidSetting(
