@@ -205,9 +205,9 @@ class Guard:
         if chosen is None:
             wanted = name or (DEFAULT_NAME if owner is None else name_of(owner))
             chosen = self._new_name(wanted, room)
-        given: str | None = rule.name or chosen
-        if not (shown if shown is not None else rule.name or owner is None):
-            given = None
+        if shown is None:
+            shown = bool(rule.name) or owner is None
+        given = (rule.name or chosen) if shown else None
         settings: dict[str, Any] = self._defaults
         declared = Declared(self.agent, rule, name=chosen, given=given, key=self._key, **settings)
         metered = self._metering is not None  # a meter counts only decisions that `_steps` makes
