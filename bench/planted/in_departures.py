@@ -150,7 +150,7 @@ IN_DEPARTURES: Final = (
     ),
     PlantedFault(
         "grants at once after a loss",
-        "A hub that has lost its data grants without waiting for those who hold allowances.",
+        "A hub that has lost its data grants before the nodes that hold allowances have reported.",
         (
             Patch(RULE, "        if hub_us < cell.learn_until_us:\n            return True\n", ""),
             Patch(

@@ -56,12 +56,13 @@ def _lines(found: Kept) -> Iterator[str]:
     yield "has no code: there the guard is taken out of the proof. The binding rejects steps of the code. An arrow:"
     yield "exploration began with some events."
     yield ""
-    yield f"| fault | {' | '.join(FINDERS)} |"
-    yield "|---|" + "---|" * len(FINDERS)
+    yield f"| fault | guard | {' | '.join(FINDERS)} |"
+    yield "|---|---|" + "---|" * len(FINDERS)
     for fault in FAULTS:
         outcomes = found.get(fault.name, {})
         cells = " | ".join(_cell(finder, fault, outcomes) for finder in FINDERS)
-        yield f"| {fault.name}: {fault.effect} | {cells} |"
+        guard = "" if fault.guard is None else fault.guard.name.lower().replace("_", " ")
+        yield f"| {fault.name}: {fault.effect} | {guard} | {cells} |"
     yield ""
     yield from _sums(found)
     remarks = [fault for fault in FAULTS if fault.remark]
