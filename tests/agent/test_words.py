@@ -1,4 +1,4 @@
-"""Goal: wrong arguments, variables and settings without effect are told; what can only mean one thing is taken.
+"""Goal: wrong arguments, variables and settings without effect are reported; an input with one meaning is accepted.
 
 Method: each by itself, through the public API; wrong inputs that are an error at once are in `test_mistakes.py`.
 """

@@ -1,4 +1,4 @@
-"""Goal: settings and contracts end by themselves, travel once, and whatever else is found is an error or replaced.
+"""Goal: settings and contracts end by themselves, travel once, and other content is an error or replaced.
 
 Method: what is particular to memory, to Redis and to a hub with a fallback. All else is a claim of each hub.
 """

@@ -115,7 +115,7 @@ def test_charges_from_before_the_hub_kept_the_key_stay_the_nodes_own() -> None:
     assert before >= own_of(scene) >= before - 2
 
 
-def test_what_was_given_back_and_what_was_reset_is_nobodys() -> None:
+def test_own_use_is_without_what_was_given_back_or_reset() -> None:
     """An estimate is corrected while the hub keeps the key."""
     scene = AskingNodes(BUCKET, nodes=1, policy=BALANCED)
     table = table_of(scene)

@@ -180,7 +180,7 @@ class OtherTwin:
 
 
 def serve(answer_to: Callable[..., Any]) -> None:
-    """Answers until nobody asks any more."""
+    """Answers lines until its input ends."""
     print(json.dumps(IMPLEMENTATION), flush=True)  # noqa: T201  # this is how it answers
     for line in sys.stdin:
         try:

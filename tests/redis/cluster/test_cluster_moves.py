@@ -153,14 +153,14 @@ async def test_what_is_asked_at_one_moment_travels_in_one_write(removal: Removal
 
 
 async def test_one_host_in_the_url_is_enough_and_others_help_while_it_is_down(cluster: RedisCluster) -> None:
-    """Whoever answers first tells where the slots are; nobody waits for one who does not."""
+    """A hub learns where the slots are from the first server that answers, and does not wait for one that hangs."""
     hanging = cluster.servers[0]
     places = ",".join(f"127.0.0.1:{server.port}" for server in cluster.servers)
     others = [shard for shard in range(SHARDS) if cluster.owner_of(f"{{{shard}}}") is not hanging]
 
     hanging.pause()
     try:
-        for again in range(12):  # whom each asks first is chance
+        for again in range(12):  # each hub chooses at random which server it asks first
             hub = ClusterHub(f"redis+cluster://{places}", SETTINGS, shards=SHARDS)
             scene = Scene(hub, SystemClock(), join=lambda known: known)
             try:

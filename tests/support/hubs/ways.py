@@ -55,7 +55,7 @@ class _ByUrl(Trial):
     settings = SETTINGS
     url: str
     nowhere: ClassVar[str]
-    """The URL of a place at which nobody listens."""
+    """The URL of a port at which no server listens."""
     opened: ClassVar[type[RedisHub]] = RedisHub
 
     def clear(self) -> None:
@@ -138,7 +138,7 @@ class Embedded(Trial):
 
     @pytest.fixture(autouse=True)
     def in_a_directory_of_its_own(self, short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No other test, and nobody else, uses this server."""
+        """The test has its server for itself."""
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
 
     def make_hub(self, clock: ManualClock) -> Hub:

@@ -20,7 +20,7 @@ class Cached(MemoryHub):
 
 
 class CutSettings(MemoryHub):
-    """Makes whatever is too long look as if it were not."""
+    """Cuts settings that are too long, in place of an error."""
 
     async def read(self, *, bytes_max: int) -> bytes | None:
         read = await super().read(bytes_max=bytes_max)
@@ -36,7 +36,7 @@ class Empty(MemoryHub):
 
 
 class Unconditional(MemoryHub):
-    """Replaces an index whatever its writer has read."""
+    """Replaces an index even if another writer has changed it since it was read."""
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
         """Always done."""
@@ -45,7 +45,7 @@ class Unconditional(MemoryHub):
 
 
 class CutPages(MemoryHub):
-    """Makes whatever is too long look as if it were not."""
+    """Cuts pages that are too long, in place of an error."""
 
     async def get_page(self, digest: str, *, bytes_max: int) -> bytes | None:
         page = await super().get_page(digest, bytes_max=bytes_max)

@@ -4,7 +4,8 @@
 #
 # A new hub cannot know whether it has lost data, so it grants no strict limit until all nodes have had the time to
 # report; its answers show that what was asked for is free. That is over about a second after this node's first answer,
-# so the request asks again until then, unless long intervals would make it wait for longer.
+# so the request asks again until then, unless long intervals would make it wait for longer. A hub that has lost data
+# (`learns`) knows less than its nodes in that time, so its answers settle no request.
 
 from __future__ import annotations
 
