@@ -154,7 +154,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
         ("contracts", "validate", "nowhere.yaml"),
         ("nowhere.yaml", "there is no such file", "give the path"),
     ),
-    "memory": (("top", "--hub", "memory://"), ("memory://", "name")),
+    "memory": (("top", "--hub", "memory://"), ("memory://", "give the URL")),
     "limit": (
         ("inspect", "ada", "--limit", "login", "--hub", "redis://localhost"),
         ("--limit='login'", "as in login=5/minute"),

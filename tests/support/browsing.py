@@ -24,6 +24,8 @@ NARROW: Final[Any] = {"width": 360, "height": 740}
 WIDE: Final[Any] = {"width": 1280, "height": 800}
 SCREENSHOTS: Final = "RECONVERGE_TEST_SCREENSHOTS"
 """The variable that names the folder in which pictures are left."""
+FOLLOWED: Final = "() => typeof fleet !== 'undefined' && fleet !== null"
+"""True in a page whose scripts run, and have received the state of the fleet."""
 
 
 def apart(work: Coroutine[Any, Any, T]) -> T:

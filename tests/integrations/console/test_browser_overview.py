@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from reconverge import Agent
-from tests.support.browsing import check_fits, sign_in
+from tests.support.browsing import FOLLOWED, check_fits, sign_in
 from tests.support.console import READER, WRITER
 
 pytestmark = pytest.mark.slow
@@ -78,7 +78,7 @@ def test_history_is_as_wide_as_the_page_and_survives_a_reload_until_sign_out(pag
 
     page.reload()
 
-    page.wait_for_function("() => fleet !== null")
+    page.wait_for_function(FOLLOWED)
     page.wait_for_function("() => typeof chartOf === 'function'")
     assert first == page.evaluate("chartOf(FLEET).seconds[0][0]")
     page.get_by_role("button", name="Sign out").click()
@@ -89,7 +89,7 @@ def test_history_is_as_wide_as_the_page_and_survives_a_reload_until_sign_out(pag
 def test_history_is_bounded_and_has_gaps_where_nothing_was_followed(page: Page, address: str) -> None:
     """Two hours of every second leave a minute and an hour; a break of ten minutes is none of the line."""
     sign_in(page, address, READER)
-    page.wait_for_function("() => fleet !== null")
+    page.wait_for_function(FOLLOWED)
     drawn = page.evaluate(
         """() => {
             const begin = 1.8e9;
@@ -126,7 +126,7 @@ def test_a_key_that_shows_more_than_its_limit_has_the_reason_beside_it(
 def test_a_limit_without_exposure_has_another_reason(page: Page, address: str) -> None:
     """Nodes that admit at the same time never take a strict limit past its quota."""
     sign_in(page, address, READER)
-    page.wait_for_function("() => fleet !== null && fleet.limits.some((each) => each.name === 'login')")
+    page.wait_for_function(FOLLOWED + " && fleet.limits.some((each) => each.name === 'login')")
 
     reason = page.evaluate("whyOver(6, 5, 'login')")
 
