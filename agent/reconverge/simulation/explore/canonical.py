@@ -51,8 +51,8 @@ _WINDOWS: Final = 10**4
 """A number that differs by at most this from the number of the present window, or slice, is the number of a window, or
 slice."""
 _NAMES: Final = (MARK, GENERATION)
-_NAMED: Final = (str, OpenedWindow)
-"""The types of mapping keys and set members that may hold the name of a node."""
+_UNORDERED: Final = (str, OpenedWindow, tuple)
+"""The types of mapping keys and set members whose order nothing reads: names of nodes, and what the hub counts by."""
 
 
 class Walk:
@@ -189,7 +189,7 @@ class Walk:
             self.meet(plan.attributes_of(one))
 
     def _meet_mapping(self, one: dict[Any, Any]) -> None:
-        if len(one) > 1 and any(isinstance(key, _NAMED) for key in one):
+        if len(one) > 1 and any(isinstance(key, _UNORDERED) for key in one):
             one = {key: one[key] for key in sorted(one, key=self._rank)}
             self.made.append(one)
         self.meet(one)
@@ -202,6 +202,8 @@ class Walk:
         if isinstance(one, str):
             place = self.names.get(one, -1)
             return place, 0, one if place < 0 else ""
+        if isinstance(one, tuple):
+            return -1, 0, str(one)
         return self.seen.get(id(one), -1), one if isinstance(one, int) else 0, ""
 
 
