@@ -24,6 +24,7 @@ from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
+    from reconverge.limiter.asking import AskedCost
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
 """The names of all fields of a decision in shadow."""
@@ -66,6 +67,22 @@ class On:
             return waiting_at(self._table).wait_blocking(key, costs, timeout, max_queue)
         except Reentry:  # no wait: the decision that this thread is in the middle of cannot end before this call
             return self._table.refuse_reentry()
+
+    def doubt(self, key: str, cost: int, kind: str | None, timeout: float | None, within_ns: int) -> AskedCost | None:
+        """Returns the question to the hub with which a request begins to wait for its turn; None if it need not ask.
+
+        It asks if memory would guess that it may go, as for a key that is new to this node, and no request is ahead. A
+        refused one waits in the queue instead, unless its timeout is 0.
+        """
+        first = self._table.tables[0]
+        if not within_ns or self.asking.manual or self._table.settles(key, cost, kind):
+            return None
+        if waiting_at(self._table).waiters(first.check_key(key)):
+            return None
+        tested = self.test(key, cost, kind)
+        if tested.certain or not (tested.allowed or timeout == 0):
+            return None
+        return self.asking.request(key, cost, kind, within_ns)
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         if not marks and self._table.settles(key, cost, kind):

@@ -6,16 +6,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reconverge.clock import Seconds, in_seconds
+from reconverge.clock import Seconds, in_seconds, seconds
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.awaiting import undecided
 from reconverge.limiter.faces.limiter import Limiter, check_keys
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
+from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
+from reconverge.runtime.interruptions import has_a_loop
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Many
     from reconverge.limit.limit import Limit
+    from reconverge.limiter.asking import AskedCost
     from reconverge.limiter.control import LimitControl
 
 logger = logging.getLogger("reconverge")
@@ -103,11 +106,13 @@ class RateLimiter(Limiter):
         timeout: Seconds | None = None,
         max_queue: int | None = None,
         kind: str | None = None,
+        within: Seconds = WITHIN_S,
     ) -> Decision:
         """Waits until `key` may use `cost`, and charges it; requests on this node go in the order in which they came.
 
         Returns a refusal, with the time after which a retry may succeed, if there cannot be room within `timeout`
-        seconds (0: do not wait at all) or if `max_queue` requests wait already. A cancelled request is not charged. A
+        seconds (0: wait for no other request) or if `max_queue` requests wait already. A request that memory would let
+        go by a guess asks the hub first, as `ask` does, for `within` seconds. A cancelled request is not charged. A
         `leaky-bucket` lets waiting requests go at a steady rate; the other algorithms as soon as they would admit them.
         `allow` and `hit` do not queue, and may overtake.
 
@@ -118,9 +123,17 @@ class RateLimiter(Limiter):
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
-            InvalidSetting: `timeout` or `max_queue` is negative, or no number.
+            InvalidSetting: `timeout` or `max_queue` is negative, or no number; `within` is not from 0 to 10.
         """
-        return await self._enforcement.answers.wait(key, cost, kind, in_seconds(timeout), max_queue)
+        timeout_s = in_seconds(timeout)
+        doubt = self._doubt(key, cost, kind, timeout_s, max_queue, within)
+        if doubt is not None:
+            asking, began_ns = self._enforcement.on.asking, self._table.now_ns()
+            decision = (await asking.ask(doubt)).decision
+            if decision.allowed or timeout_s == 0:
+                return decision
+            timeout_s = self._left_s(timeout_s, began_ns)
+        return await self._enforcement.answers.wait(key, cost, kind, timeout_s, max_queue)
 
     def wait_blocking(
         self,
@@ -130,13 +143,43 @@ class RateLimiter(Limiter):
         timeout: Seconds | None = None,
         max_queue: int | None = None,
         kind: str | None = None,
+        within: Seconds = WITHIN_S,
     ) -> Decision:
         """Waits as `wait`, for threads, in the same queue.
 
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
-        return self._enforcement.answers.wait_blocking(key, cost, kind, in_seconds(timeout), max_queue)
+        timeout_s = in_seconds(timeout)
+        doubt = None if has_a_loop() else self._doubt(key, cost, kind, timeout_s, max_queue, within)
+        if doubt is not None:
+            asking, began_ns = self._enforcement.on.asking, self._table.now_ns()
+            decision = asking.ask_blocking(doubt).decision
+            if decision.allowed or timeout_s == 0:
+                return decision
+            timeout_s = self._left_s(timeout_s, began_ns)
+        return self._enforcement.answers.wait_blocking(key, cost, kind, timeout_s, max_queue)
+
+    def _doubt(
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        timeout_s: float | None,
+        max_queue: int | None,
+        within: Seconds,
+    ) -> AskedCost | None:
+        """Returns the question to the hub with which a request begins to wait for its turn, if it has to ask."""
+        within_ns = checked_within_ns(in_seconds(within))
+        checked_timeout_ns(timeout_s)
+        checked_room(max_queue)
+        on = self._enforcement.on
+        return on.doubt(key, cost, kind, timeout_s, within_ns) if self._enforcement.answers is on else None
+
+    def _left_s(self, timeout_s: float | None, began_ns: int) -> float | None:
+        if timeout_s is None:
+            return None
+        return max(0.0, timeout_s - seconds(self._table.now_ns() - began_ns))
 
     def reserve(
         self,
