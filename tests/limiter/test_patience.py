@@ -9,7 +9,7 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.kernel import TURN_NS
+from reconverge.kernel import TURN_NS, Cell
 from reconverge.limiter.waiting.patience import LOST_MAX_NS
 from reconverge.policies import BALANCED
 from reconverge.simulation.asked import Beside, SimulatedLimit
@@ -298,3 +298,65 @@ def test_limits_that_are_charged_together_wait_for_their_process_alike() -> None
         {result: count for result, count in asking.stats.results.items() if count}
         for asking in (*asked._asking, asked._beside_asking)
     ]
+
+
+class Work:
+    """Work that holds the one slot of a limit on a node."""
+
+    def __init__(self, scene: AskingNodes, node: int) -> None:
+        ask = Ask(scene.asking[node], marks=True)
+        scene.exchanges(node)
+        ask.goes_on()
+        assert ask.settled is not None
+        self.cell: Cell | None = ask.settled.charges[0].mark.cell
+        self.cost = 1
+        self._table = scene.limits[node].tables[0]
+
+    def ends(self) -> None:
+        self._table.release(self)
+
+
+def two_nodes_that_use_one_slot_in_turn() -> tuple[AskingNodes, Work]:
+    """Both know that the other one uses it; the first works."""
+    scene = AskingNodes(Limit.parse("1 in flight"))
+    for node in (0, 1, 0, 1):
+        work = Work(scene, node)
+        scene.clock.advance_ns(INTERVAL_NS)
+        work.ends()
+        scene.exchanges(node)
+    work = Work(scene, 0)
+    scene.clock.advance_ns(INTERVAL_NS // 2)
+    return scene, work
+
+
+def test_the_only_slot_is_reported_as_free_before_the_next_regular_exchange() -> None:
+    """If several nodes use it, and the hub has none left for the others."""
+    scene, work = two_nodes_that_use_one_slot_in_turn()
+    assert work.cell is not None
+    assert not work.cell.urgent
+
+    work.ends()
+
+    assert work.cell.urgent
+    assert work.cell.early_ns <= scene.clock.monotonic_ns()
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["given back", "in use"])
+def test_a_request_that_the_hub_refuses_a_slot_asks_once_more(free: bool) -> None:
+    """The slot was given back when it asked, and the report of that came after its own."""
+    scene, work = two_nodes_that_use_one_slot_in_turn()
+    if free:
+        work.ends()
+    ask = scene.asks(1)
+    scene.exchanges(1)
+    ask.goes_on()
+    assert ask.waits
+
+    scene.exchanges(0)
+    scene.clock.advance_ns(ask.sleep_ns)
+    ask.goes_on()
+    scene.exchanges(1)
+    ask.goes_on()
+
+    assert free == ask.allowed
+    assert scene.nothing_waits()
