@@ -316,22 +316,23 @@ class Work:
         self._table.release(self)
 
 
-def two_nodes_that_use_one_slot_in_turn() -> tuple[AskingNodes, Work]:
-    """Both know that the other one uses it; the first works."""
+def two_nodes_that_use_one_slot(*turns: int) -> tuple[AskingNodes, Work]:
+    """The nodes use it in these turns, of which the last is not over."""
     scene = AskingNodes(Limit.parse("1 in flight"))
-    for node in (0, 1, 0, 1):
+    for turn, node in enumerate(turns, start=1):
         work = Work(scene, node)
         scene.clock.advance_ns(INTERVAL_NS)
-        work.ends()
         scene.exchanges(node)
-    work = Work(scene, 0)
-    scene.clock.advance_ns(INTERVAL_NS // 2)
+        scene.clock.advance_ns(INTERVAL_NS // 2)
+        if turn < len(turns):
+            work.ends()
+            scene.exchanges(node)
     return scene, work
 
 
 def test_the_only_slot_is_reported_as_free_before_the_next_regular_exchange() -> None:
-    """If several nodes use it, and the hub has none left for the others."""
-    scene, work = two_nodes_that_use_one_slot_in_turn()
+    """Also when the other node has not needed it of late."""
+    scene, work = two_nodes_that_use_one_slot(0, 1, 0, 0, 0, 0)
     assert work.cell is not None
     assert not work.cell.urgent
 
@@ -344,7 +345,7 @@ def test_the_only_slot_is_reported_as_free_before_the_next_regular_exchange() ->
 @pytest.mark.parametrize("free", [True, False], ids=["given back", "in use"])
 def test_a_request_that_the_hub_refuses_a_slot_asks_once_more(free: bool) -> None:
     """The slot was given back when it asked, and the report of that came after its own."""
-    scene, work = two_nodes_that_use_one_slot_in_turn()
+    scene, work = two_nodes_that_use_one_slot(0, 1, 0)
     if free:
         work.ends()
     ask = scene.asks(1)
