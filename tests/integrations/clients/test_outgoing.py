@@ -258,6 +258,7 @@ def test_calls_go_on_without_a_limiter_that_fails(
     assert asyncio.run(outgoing.admit("server")) is None
     outgoing.learn("server", 429, {"Retry-After": "30"})
     assert {"ArithmeticError": 3} == outgoing.failures.counts()
+    assert "Failures({'ArithmeticError': 3})" == repr(outgoing.failures)
     assert 1 == len(caplog.records)
 
 

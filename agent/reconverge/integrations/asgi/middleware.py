@@ -15,7 +15,7 @@ from typing import Any, Final, Unpack, cast
 from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import operation_of, root_of, route_of, router_in, routes_of, templates_for
-from reconverge.integrations.asgi.scope_keys import in_scope
+from reconverge.integrations.asgi.scope_keys import in_scope, user_of
 from reconverge.integrations.asgi.sending import (
     BEGINNING,
     App,
@@ -141,8 +141,7 @@ class AsgiRequest(Located):
 
     @property
     def user(self) -> object:
-        """Returns the user that an authentication middleware has stored in the scope; None without one."""
-        return self.raw.get("user")
+        return user_of(self.raw)
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
