@@ -126,6 +126,10 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "limits": (lambda: AGENT("memory://", limits="5/minute"), ("limits='5/minute'", "agent.limit('login', ")),
     "lease": (lambda: AGENT("memory://", lease_ttl="30s"), ("lease_ttl='30s'", "must be", "seconds")),
     "overshoot": (lambda: AGENT("memory://", max_overshoot="10%"), ("max_overshoot='10%'", "0.1 allows 10 %")),
+    "overshoot in per cent": (
+        lambda: limit("5/minute", max_overshoot=10),
+        ("max_overshoot=10", "a share of the limit", "0.1 for 10 %", "raise the limit"),
+    ),
     "ask": (lambda: AGENT("memory://", in_doubt="ask:25"), ("in_doubt='ask:25'", "ask:25ms")),
 }
 FILES: dict[str, tuple[str, str, Words]] = {
