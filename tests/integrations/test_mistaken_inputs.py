@@ -22,6 +22,7 @@ from fastapi import Depends, Header
 from limits.storage import MemoryStorage
 
 from reconverge import Agent, Limit
+from reconverge.hooks import SilentHooks
 from reconverge.integrations import Rule, by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
@@ -30,6 +31,9 @@ from reconverge.integrations.django import limit as django_limit
 from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+from reconverge.testing import ManualClock
+from reconverge.usage import Meter, UsageReporter
+from reconverge_sync.memory import MemoryHub
 from tests.support.applications import django_project
 from tests.support.commands.checked import said_by
 
@@ -67,6 +71,34 @@ def tier(plan: str) -> str:
 
 def where() -> str:
     return "192.0.2.1"
+
+
+class OnRefused(SilentHooks):
+    """Its method is named as in other libraries."""
+
+    def on_refused(self, _event: object) -> None:
+        """Is never called."""
+
+
+def switch_again() -> None:
+    agent = Agent("memory://")
+    agent.limit("login", "2/minute")
+    agent.limit("login", "2/minute", switch="shadow")
+
+
+def settle_again() -> None:
+    reservation = Agent("memory://").limit("settled-twice", "20/minute").reserve("ada", 8)
+    reservation.settle(5)
+    reservation.settle(3)
+
+
+def meter_without_reporter() -> None:
+    clock = ManualClock()
+    meter = Meter(clock)
+    UsageReporter(meter, MemoryHub(clock=clock), clock=clock)
+    for _ in range(2):
+        meter.add("ada", "login")
+        clock.advance(60)
 
 
 async def asgi_app(_scope: Any, _receive: Any, _send: Any) -> None:
@@ -117,6 +149,17 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: Agent("redis://localhost", fallback=_any(redis.Redis())),
         ("fallback=", "client of Redis", "write the URL"),
     ),
+    "fallback twice": (
+        lambda: Agent("redis://localhost", fallback="redis://localhost"),
+        ("fallback='redis://localhost'", "is the hub itself", "name another server"),
+    ),
+    "hook": (
+        lambda: Agent("memory://").add_hooks(_any(OnRefused())),
+        ("OnRefused.on_refused", "never called", "did you mean 'refused'?"),
+    ),
+    "switch again": (switch_again, ("'login'", "from 'on' to 'shadow'", "limiter.switch('shadow')")),
+    "settled again": (settle_again, ("settled for 5", "again for 3", "settle() once")),
+    "unstarted": (meter_without_reporter, ("UsageReporter was never started", "call reporter.start()")),
     "storage": (lambda: Agent(_any(MemoryStorage())), ("storage of the package limits", "Agent('redis://")),
     "table": (lambda: Agent(_any({"url": "redis://localhost"})), ("is a table", "Agent(URL, name=value)")),
     "limit": (lambda: Agent("100/minute"), ("'100/minute'", "is a limit", "agent.limit('login', '100/minute')")),
