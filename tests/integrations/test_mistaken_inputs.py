@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import aiohttp.web
 import flask
+import httpx
 import pytest
 import redis
 import redis.asyncio
@@ -22,15 +24,22 @@ from fastapi import Depends, Header
 from limits.storage import MemoryStorage
 
 from reconverge import Agent, Limit
+from reconverge.contracts.contracts import Contracts
 from reconverge.hooks import SilentHooks
 from reconverge.integrations import Rule, by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.config import load
+from reconverge.integrations.decorators import limited
 from reconverge.integrations.django import limit as django_limit
 from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
+from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
+from reconverge.integrations.opentelemetry import instrument
+from reconverge.integrations.prometheus import AgentCollector
+from reconverge.integrations.usage_prometheus import UsageCollector
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.testing import ManualClock
 from reconverge.usage import Meter, UsageReporter
 from reconverge_sync.memory import MemoryHub
@@ -63,6 +72,10 @@ async def user(x_user: Annotated[str, Header()]) -> str:
 
 async def signed_in(name: Annotated[str, Depends(user)]) -> str:
     return name
+
+
+def slots() -> SlotLimiter:
+    return Agent("memory://").concurrency("render", 2)
 
 
 def tier(plan: str) -> str:
@@ -174,6 +187,47 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         ("max_overshoot=10", "a share of the limit", "0.1 for 10 %", "raise the limit"),
     ),
     "ask": (lambda: AGENT("memory://", in_doubt="ask:25"), ("in_doubt='ask:25'", "ask:25ms")),
+}
+OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
+    "slot of a rate": (lambda: _any(limit("5/minute")).slot("ada"), ("'login'", "no slots", "agent.concurrency")),
+    "rate of slots": (lambda: _any(slots()).allow("ada"), ("'allow'", "in progress", "with limiter.slot(key)")),
+    "called dependency": (_any(FASTAPI("memory://")("5/minute")), ("leave the last () out",)),
+    "sync transport": (
+        lambda: httpx.AsyncClient(transport=_any(LimitedTransport(limit("9/s")))).__aenter__().send(None),
+        ("'LimitedTransport'", "is for httpx.Client", "AsyncLimitedTransport"),
+    ),
+    "async transport": (
+        lambda: httpx.Client(transport=_any(AsyncLimitedTransport(limit("9/s")))).get("http://localhost"),
+        ("'AsyncLimitedTransport'", "is for httpx.AsyncClient", "write LimitedTransport"),
+    ),
+    "server": (lambda: LimitedTransport(limit("9/s"), server=_any("github")), ("server='github'", "as GITHUB")),
+    "contracts swapped": (
+        lambda: Contracts(_any({"plans": {}}), _any(Agent("memory://"))),
+        ("agent={'plans'", "is no Agent", "Contracts(agent, document)"),
+    ),
+    "contracts path": (
+        lambda: Contracts(Agent("memory://"), _any("plans.yaml")),
+        ("document='plans.yaml'", "content of a file", "yaml.safe_load"),
+    ),
+    "collector": (lambda: AgentCollector(_any(limit("9/s"))), ("RateLimiter('login'", "is no Agent", "pass the agent")),
+    "instrument": (lambda: instrument(_any(limit("9/s"))), ("RateLimiter('login'", "is no Agent", "pass the agent")),
+    "usage collector": (lambda: UsageCollector(_any(Meter())), ("is no UsageReporter", "pass the reporter")),
+    "clock": (
+        lambda: ManualClock(_any(datetime(2026, 1, 1, tzinfo=UTC))),
+        ("seconds since 1970", "moment.timestamp()"),
+    ),
+    "key of a web request": (
+        lambda: limited("5/minute", agent=Agent("memory://"), key=by_ip),
+        ("key='by_ip'", "takes a web request", "key=lambda request"),
+    ),
+    "key of a header": (
+        lambda: limited("5/minute", agent=Agent("memory://"), key=by_header("x-key")),
+        ("key=", "takes a web request", "key=lambda request"),
+    ),
+    "aiohttp middleware": (
+        lambda: AIOHTTP("5/minute", agent="memory://")(None, None),
+        ("middlewares=", "is no middleware", "limits.install(app)"),
+    ),
 }
 FILES: dict[str, tuple[str, str, Words]] = {
     "unit": ("a.toml", "[limits]\nlogin = '5/minuet'\n", ("line 2", "login", "did you mean 'minute'?")),
@@ -312,6 +366,14 @@ def test_a_wrong_hub_or_setting_of_an_agent_is_corrected(what: str, caplog: pyte
 
     assert [] == lacking(message, words)
     assert SESAME not in message
+
+
+@pytest.mark.parametrize("what", OBJECTS)
+def test_a_wrong_object_is_corrected(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An error of this library names the right one, before one of Python's does."""
+    do, words = OBJECTS[what]
+
+    assert [] == lacking(told(do, caplog), words)
 
 
 @pytest.mark.parametrize("what", FILES)

@@ -21,6 +21,9 @@ from reconverge.testing.contract_store_claims import ContractStoreClaims
 from reconverge.testing.hub_claims import HubClaims, ReaderClaims
 from reconverge.testing.settings_store_claims import SettingsStoreClaims
 
+pytest_plugins = ["reconverge.testing.fixtures"]
+"""What pytest loads for a `conftest.py` that names this package as its plug-in, in place of `fixtures`."""
+
 __all__ = [
     "BoardClaims",
     "ContractStoreClaims",

@@ -157,8 +157,11 @@ class Limits(LimitsOfApp):
 
         return decorate
 
-    def __call__(self, handler: object) -> NoReturn:
-        """Always raises InvalidSetting, because `Limits` itself is not a decorator; `limit` makes one."""
+    def __call__(self, handler: object, *more: object) -> NoReturn:
+        """Always raises InvalidSetting: `Limits` itself is no decorator, which `limit` makes, and no middleware."""
+        if more:
+            problem = "is no middleware itself; write limits.install(app), and leave it out of middlewares="
+            raise InvalidSetting("middlewares", self, problem)
         raise InvalidSetting("limits", handler, f"Limits itself is not a decorator; {WRITE}")
 
     @with_advice(OF_LIMITS)
