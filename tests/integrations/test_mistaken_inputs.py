@@ -25,6 +25,8 @@ from limits.storage import MemoryStorage
 
 from reconverge import Agent, Limit
 from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.model import Document
+from reconverge.contracts.store.changing import with_customer
 from reconverge.hooks import SilentHooks
 from reconverge.integrations import Rule, by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
@@ -32,6 +34,7 @@ from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.config import load
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.django import limit as django_limit
+from reconverge.integrations.django.cache import ReconvergeCache
 from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
@@ -40,6 +43,8 @@ from reconverge.integrations.prometheus import AgentCollector
 from reconverge.integrations.usage_prometheus import UsageCollector
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
+from reconverge.published.settings import checked as settings_checked
+from reconverge.shedding import AdaptiveConcurrency, Stack
 from reconverge.testing import ManualClock
 from reconverge.usage import Meter, UsageReporter
 from reconverge_sync.memory import MemoryHub
@@ -84,6 +89,10 @@ def tier(plan: str) -> str:
 
 def where() -> str:
     return "192.0.2.1"
+
+
+def called_dependency() -> None:
+    FASTAPI("memory://")("5/minute")()
 
 
 class OnRefused(SilentHooks):
@@ -162,6 +171,12 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: Agent("redis://localhost", fallback=_any(redis.Redis())),
         ("fallback=", "client of Redis", "write the URL"),
     ),
+    "slash in a password": (
+        lambda: Agent("redis://ada:pa/ses@me@localhost:6379/0"),
+        ("cannot be read", "localhost:6379/0", "in a password", "%2F %3F %23"),
+    ),
+    "hash in a password": (lambda: Agent("rediss://ada:se#same@localhost"), ("cannot be read", "%23")),
+    "slash in a password of MQTT": (lambda: Agent("mqtt://ada:ses/ame@localhost"), ("cannot be read", "%2F")),
     "fallback twice": (
         lambda: Agent("redis://localhost", fallback="redis://localhost"),
         ("fallback='redis://localhost'", "is the hub itself", "name another server"),
@@ -188,10 +203,11 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     ),
     "ask": (lambda: AGENT("memory://", in_doubt="ask:25"), ("in_doubt='ask:25'", "ask:25ms")),
 }
+STAMPED = {"namespace": "shop", "version": 1, "issued": 1_750_000_000, "expires": 1_750_003_600}
 OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     "slot of a rate": (lambda: _any(limit("5/minute")).slot("ada"), ("'login'", "no slots", "agent.concurrency")),
     "rate of slots": (lambda: _any(slots()).allow("ada"), ("'allow'", "in progress", "with limiter.slot(key)")),
-    "called dependency": (_any(FASTAPI("memory://")("5/minute")), ("leave the last () out",)),
+    "called dependency": (called_dependency, ("leave the last () out",)),
     "sync transport": (
         lambda: httpx.AsyncClient(transport=_any(LimitedTransport(limit("9/s")))).__aenter__().send(None),
         ("'LimitedTransport'", "is for httpx.Client", "AsyncLimitedTransport"),
@@ -200,6 +216,16 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: httpx.Client(transport=_any(AsyncLimitedTransport(limit("9/s")))).get("http://localhost"),
         ("'AsyncLimitedTransport'", "is for httpx.AsyncClient", "write LimitedTransport"),
     ),
+    "settings of a text": (
+        lambda: settings_checked({**STAMPED, "limits": {"login": "5/minute"}}),
+        ("limits.login", "not '5/minute'", "write {limit = '5/minute'}"),
+    ),
+    "no plans yet": (
+        lambda: with_customer(Document({}), "ada", "gold", now_s=0.0),
+        ("'gold'", "none yet", "publish contracts with plans first"),
+    ),
+    "layer": (lambda: Stack(_any(AdaptiveConcurrency)), ("is a class", "Stack(AdaptiveConcurrency(...))")),
+    "cache": (lambda: ReconvergeCache("", {}), ("LOCATION=''", "'LOCATION': 'redis://localhost:6379/0'")),
     "server": (lambda: LimitedTransport(limit("9/s"), server=_any("github")), ("server='github'", "as GITHUB")),
     "contracts swapped": (
         lambda: Contracts(_any({"plans": {}}), _any(Agent("memory://"))),
@@ -264,6 +290,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
     "nothing": (("simulate", "--nodes", "4", "--limit", "0/minute"), ("refuses everything", "at least 1")),
     "policy": (("simulate", "--nodes", "4", "--limit", "9/s", "--policy", "strickt"), ("did you mean 'strict'?",)),
     "switch": (("switch", "disabled", "--hub", "redis://localhost"), ("disabled", "off")),
+    "option first": (("--hub", "redis://localhost", "status"), ("No such option", "options stand after the command")),
+    "period": (
+        ("usage", "show", "--hub", "redis://localhost", "--period", "last month"),
+        ("'last month'", "as 2026-11"),
+    ),
     "scheme": (("doctor", "--hub", "http://localhost:6379"), ("'http'", "redis://")),
     "nodes": (
         ("simulate", "--nodes", "0", "--limit", "5/minute"),
