@@ -22,7 +22,7 @@ from reconverge.testing.hub_claims import HubClaims, ReaderClaims
 from reconverge.testing.settings_store_claims import SettingsStoreClaims
 
 pytest_plugins = ["reconverge.testing.fixtures"]
-"""What pytest loads for a `conftest.py` that names this package as its plug-in, in place of `fixtures`."""
+"""The plug-in with the fixtures, so that pytest loads it also for a `conftest.py` that names this package."""
 
 __all__ = [
     "BoardClaims",
