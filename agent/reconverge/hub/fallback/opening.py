@@ -10,8 +10,8 @@ from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.checking.answers import OddCell, first_odd_cell
 from reconverge.hub.fallback import TwoHubs, two_hubs
+from reconverge.hub.fallback.mistaken import no_hub
 from reconverge.hub.hashing import KeyHasher, hashing
-from reconverge.hub.mistaken import no_hub
 from reconverge.hub.port import Eraser, Hub, KeyReader
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
