@@ -42,7 +42,7 @@ def test_the_interceptor_for_asyncio_ends_each_call_of_a_server_on_threads(caplo
             for _ in range(2):
                 with pytest.raises(grpc.RpcError) as raised:
                     channel.unary_unary("/shop/Order")(b"", timeout=CALL_S_MAX)
-                assert grpc.StatusCode.UNKNOWN == raised.value.code()  # type: ignore[attr-defined]  # of the call
+                assert grpc.StatusCode.UNKNOWN == raised.value.code()
     finally:
         server.stop(None).wait()
 

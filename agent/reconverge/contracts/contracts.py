@@ -164,7 +164,9 @@ class Contracts:
         Raises InvalidContracts, and changes nothing, if the document cannot be in force on this node.
         """
         if not isinstance(document, Document):
-            checked_class("document", document, Mapping, "give the content of a file, as yaml.safe_load returns it")
+            if not isinstance(document, Mapping):
+                problem = "is no table; give the content of a file, as yaml.safe_load returns it"
+                raise InvalidSetting("document", document, problem)
             document = checked(dict(document))
         with self._changing:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}
