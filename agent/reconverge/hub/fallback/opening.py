@@ -54,6 +54,9 @@ def open_hubs(
             second.name,
             f"needs two hubs that nodes share, and {MEMORY}:// is none; name two, or leave fallback out",
         )
+    if type(hub) is type(fallback) and hub == fallback:
+        problem = "is the hub itself, so nothing is left if that is away; name another server, or leave fallback out"
+        raise InvalidSetting("fallback", second.name, problem)
     both = two_hubs(
         first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
     )
