@@ -164,7 +164,8 @@ class Contracts:
         Raises InvalidContracts, and changes nothing, if the document cannot be in force on this node.
         """
         if not isinstance(document, Document):
-            if not isinstance(document, Mapping):
+            given: object = document
+            if not isinstance(given, Mapping):
                 problem = "is no table; give the content of a file, as yaml.safe_load returns it"
                 raise InvalidSetting("document", document, problem)
             document = checked(dict(document))

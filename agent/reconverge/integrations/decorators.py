@@ -19,7 +19,7 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.hub.registry import redacted
 from reconverge.integrations.clients.turns import wait_for_turn
-from reconverge.integrations.registered import warn_if_registered
+from reconverge.integrations.misplaced import warn_if_registered
 from reconverge.integrations.web.bound_rule import quotas_of_fixed, room_for
 from reconverge.integrations.web.costs import check_of_call, kind_of_call
 from reconverge.integrations.web.metering import checked_meter, count_call

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.environment_keys import authenticated_by_server, in_environment, name_in_environment
+from reconverge.integrations.misplaced import warn_if_dropped
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
@@ -24,7 +25,6 @@ from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules, methods_in
-from reconverge.integrations.web.unserved import warn_if_dropped
 
 Environment: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Any]

@@ -29,6 +29,7 @@ from reconverge.integrations.asgi.sending import (
     encoded,
     field_name,
 )
+from reconverge.integrations.misplaced import warn_if_dropped
 from reconverge.integrations.web.bound_rule import FoundKey
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_asgi, one_of
@@ -39,7 +40,6 @@ from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.integrations.web.request.request import HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
 from reconverge.integrations.web.unmatched import UnmatchedRules
-from reconverge.integrations.web.unserved import warn_if_dropped
 
 WEBSOCKET: Final = "WEBSOCKET"
 """The method by which rules match a websocket's connection, which has no HTTP method of its own."""

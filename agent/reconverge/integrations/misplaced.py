@@ -1,7 +1,12 @@
-"""Logs a warning about a limit above a decorator such as `@app.get`, which has registered the bare function by then.
+"""Logs warnings about limits in places where they limit nothing.
 
+A limit above a decorator such as `@app.get` limits nothing: that decorator has registered the bare function by then.
 The framework calls the bare function, and leaves no sign of that on the function. So the names that the decorated
 module or function knows are searched for an application that serves it: the decorator below was found by such a name.
+
+A middleware that is dropped before it serves a request limits nothing either. It takes an application and is one
+itself. Where the statement `RateLimitMiddleware(app, "5/minute")` drops it, the server goes on calling the bare
+application.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any, Final
+from weakref import finalize
 
 logger = logging.getLogger("reconverge")
 
@@ -49,3 +55,19 @@ def _served_by(app: Any) -> Iterator[object]:
 
 def _listed(found: object) -> Iterable[Any]:
     return list(found) if isinstance(found, Iterable) and not isinstance(found, str) else ()
+
+
+def warn_if_dropped(middleware: object) -> finalize:  # type: ignore[type-arg]  # of any arguments
+    """Returns a finalizer that logs the warning, unless it is detached before; the end of the process logs nothing."""
+    warning = finalize(middleware, _log_dropped, type(middleware).__name__)
+    warning.atexit = False  # a process that only imports the application serves nothing
+    return warning
+
+
+def _log_dropped(name: str) -> None:
+    logger.warning(
+        "reconverge: a %s was made, and dropped before it served a request, so its limits limit nothing; keep it in "
+        "the place of the application, as in app = %s(app, '100/minute')",
+        name,
+        name,
+    )
