@@ -14,7 +14,15 @@ from redis.backoff import NoBackoff
 from reconverge.errors import InvalidSetting
 from reconverge.hub.registry import Credentials, redacted
 from reconverge_sync.client.tls import SharedContext
-from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
+from reconverge_sync.client.urls import (
+    TLS_OPTIONS,
+    UNREADABLE,
+    check_login,
+    is_number,
+    longest_first,
+    read_query,
+    tls_options,
+)
 from reconverge_sync.redis.diagnosis.advice import Address
 from reconverge_sync.redis.login import ChangingLogin
 from reconverge_sync.redis.renewing import renew
@@ -68,7 +76,7 @@ class Connection:
             return InvalidSetting("hub", redacted(url), problem)
 
         try:
-            parts = urlsplit(url)
+            parts = _parts(url)
             login, _, hosts = parts.netloc.rpartition("@")
             places = [_place(host, default_port) for host in (hosts.split(",") if several else [hosts])]
         except ValueError:
@@ -192,6 +200,14 @@ def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> s
     if hosts not in ("", "localhost"):
         raise refuse("names a host, and a socket has none; write the whole path after redis+unix://, as in /run/redis")
     return unquote(path)
+
+
+def _parts(url: str) -> SplitResult:
+    """Returns the parts of a URL. Raises ValueError if it cannot be read, or its login is cut off."""
+    parts = urlsplit(url)
+    if parts.scheme not in SOCKETS:
+        check_login(parts)
+    return parts
 
 
 def _place(host: str, default_port: int) -> Place:
