@@ -179,7 +179,7 @@ def test_messages_count_by_the_user_that_the_endpoint_has_put_into_the_state(age
             socket.state.user = user
             await socket.accept()
             async for message in messages(socket):
-                await socket.send_text(message)
+                await socket.send_text(f"{message!s}")
 
     for user in ("ada", "bob"):
         endpoint(user)

@@ -130,7 +130,8 @@ class RateLimiter(Limiter):
         timeout_s = in_seconds(timeout)
         doubt = self._doubt(key, cost, kind, timeout_s, max_queue, within)
         if doubt is not None:
-            asking, began_ns = self._enforcement.on.asking, self._table.now_ns()
+            asking = self._enforcement.on.asking
+            began_ns = asking.now_ns()
             decision = (await asking.ask(doubt)).decision
             if decision.allowed or timeout_s == 0:
                 return decision
@@ -155,7 +156,8 @@ class RateLimiter(Limiter):
         timeout_s = in_seconds(timeout)
         doubt = None if has_a_loop() else self._doubt(key, cost, kind, timeout_s, max_queue, within)
         if doubt is not None:
-            asking, began_ns = self._enforcement.on.asking, self._table.now_ns()
+            asking = self._enforcement.on.asking
+            began_ns = asking.now_ns()
             decision = asking.ask_blocking(doubt).decision
             if decision.allowed or timeout_s == 0:
                 return decision
@@ -181,7 +183,7 @@ class RateLimiter(Limiter):
     def _left_s(self, timeout_s: float | None, began_ns: int) -> float | None:
         if timeout_s is None:
             return None
-        return max(0.0, timeout_s - seconds(self._table.now_ns() - began_ns))
+        return max(0.0, timeout_s - seconds(self._enforcement.on.asking.now_ns() - began_ns))
 
     def reserve(
         self,
