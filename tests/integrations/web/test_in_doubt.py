@@ -275,12 +275,6 @@ def test_a_limited_function_may_be_told_not_to_ask(used_up: str) -> None:
         assert {} == asks_of(agent)
 
 
-def test_a_function_that_waits_for_its_turn_does_not_ask() -> None:
-    """To say both is an error."""
-    with pytest.raises(InvalidSetting, match="in_doubt="):
-        limited("5/hour", agent=Agent("memory://"), wait=True, in_doubt=BRIEF)
-
-
 # ------------------------------------------------------------ settings
 
 

@@ -211,6 +211,9 @@ class RateLimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
+        if self._decide is None and self._unserved.alive:
+            self._unserved.detach()
+            self._decide = self._quick
         outcome: Outcome | list[FoundKey] | None = None
         if kind == "http" and self._decide is not None and self.guard.enabled and not self.guard.filters:
             outcome = self._decide(scope)
@@ -218,9 +221,6 @@ class RateLimitMiddleware:
                 scope[OUTCOME] = outcome
                 await self.app(scope, receive, adding(send, outcome))
                 return
-        if self._unserved.alive:
-            self._unserved.detach()
-            self._decide = self._quick
         if self._unmatched.wanted:
             send = self._look(scope, send)
         if kind == "http":
