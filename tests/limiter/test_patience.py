@@ -319,15 +319,20 @@ class Work:
 def two_nodes_that_use_one_slot(*turns: int) -> tuple[AskingNodes, Work]:
     """The nodes use it in these turns, of which the last is not over."""
     scene = AskingNodes(Limit.parse("1 in flight"))
-    for turn, node in enumerate(turns, start=1):
-        work = Work(scene, node)
-        scene.clock.advance_ns(INTERVAL_NS)
+    *earlier, last = turns
+    for node in earlier:
+        begun_work(scene, node).ends()
         scene.exchanges(node)
-        scene.clock.advance_ns(INTERVAL_NS // 2)
-        if turn < len(turns):
-            work.ends()
-            scene.exchanges(node)
-    return scene, work
+    return scene, begun_work(scene, last)
+
+
+def begun_work(scene: AskingNodes, node: int) -> Work:
+    """The node has used the slot for an interval and a half."""
+    work = Work(scene, node)
+    scene.clock.advance_ns(INTERVAL_NS)
+    scene.exchanges(node)
+    scene.clock.advance_ns(INTERVAL_NS // 2)
+    return work
 
 
 def test_the_only_slot_is_reported_as_free_before_the_next_regular_exchange() -> None:
