@@ -743,3 +743,20 @@ def test_requests_that_wait_for_a_new_key_are_admitted_once(
     assert 5 == asyncio.run(all_wait())
     with pytest.raises(InvalidSetting, match="within=-1"):
         limiters[0].wait_blocking("ada", within=-1)
+
+
+@pytest.mark.parametrize("way", ["ask_blocking", "wait_blocking"])
+def test_a_refusal_by_the_hub_counts_towards_a_ban(
+    redis_server: RedisServer, make_agent: Callable[..., Agent], way: str
+) -> None:
+    """Also of a request that would wait for its turn, and has no time for that."""
+    agents = [make_agent(f"redis://127.0.0.1:{redis_server.port}/0", policy="balanced") for _ in range(2)]
+    ours, theirs = (agent.limit("login", "5/minute", block_after="1/minute", block_for=60) for agent in agents)
+    for _ in range(5):
+        assert ours.ask_blocking("ada", within=PATIENT_S)
+    terms = {"timeout": 0} if way == "wait_blocking" else {}
+
+    refused = getattr(theirs, way)("ada", within=PATIENT_S, **terms)
+
+    assert not refused
+    assert "login/ban" == theirs.test("ada").binding

@@ -6,19 +6,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reconverge.clock import Seconds, in_seconds, seconds
+from reconverge.clock import Seconds, in_seconds
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.awaiting import undecided
 from reconverge.limiter.faces.limiter import Limiter, check_keys
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
-from reconverge.runtime.interruptions import has_a_loop
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
     from reconverge.kernel import Many
     from reconverge.limit.limit import Limit
-    from reconverge.limiter.asking import AskedCost
     from reconverge.limiter.control import LimitControl
 
 logger = logging.getLogger("reconverge")
@@ -127,16 +125,8 @@ class RateLimiter(Limiter):
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
             InvalidSetting: `timeout` or `max_queue` is negative, or no number; `within` is not from 0 to 10.
         """
-        timeout_s = in_seconds(timeout)
-        doubt = self._doubt(key, cost, kind, timeout_s, max_queue, within)
-        if doubt is not None:
-            asking = self._enforcement.on.asking
-            began_ns = asking.now_ns()
-            decision = (await asking.ask(doubt)).decision
-            if decision.allowed or timeout_s == 0:
-                return decision
-            timeout_s = self._left_s(timeout_s, began_ns)
-        return await self._enforcement.answers.wait(key, cost, kind, timeout_s, max_queue)
+        timeout_s, within_ns = _checked_times(timeout, max_queue, within)
+        return await self._enforcement.answers.wait(key, cost, kind, timeout_s, max_queue, within_ns)
 
     def wait_blocking(
         self,
@@ -153,37 +143,8 @@ class RateLimiter(Limiter):
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
-        timeout_s = in_seconds(timeout)
-        doubt = None if has_a_loop() else self._doubt(key, cost, kind, timeout_s, max_queue, within)
-        if doubt is not None:
-            asking = self._enforcement.on.asking
-            began_ns = asking.now_ns()
-            decision = asking.ask_blocking(doubt).decision
-            if decision.allowed or timeout_s == 0:
-                return decision
-            timeout_s = self._left_s(timeout_s, began_ns)
-        return self._enforcement.answers.wait_blocking(key, cost, kind, timeout_s, max_queue)
-
-    def _doubt(
-        self,
-        key: str,
-        cost: int,
-        kind: str | None,
-        timeout_s: float | None,
-        max_queue: int | None,
-        within: Seconds,
-    ) -> AskedCost | None:
-        """Returns the question to the hub with which a request begins to wait for its turn, if it has to ask."""
-        within_ns = checked_within_ns(in_seconds(within))
-        checked_timeout_ns(timeout_s)
-        checked_room(max_queue)
-        on = self._enforcement.on
-        return on.doubt(key, cost, kind, timeout_s, within_ns) if self._enforcement.answers is on else None
-
-    def _left_s(self, timeout_s: float | None, began_ns: int) -> float | None:
-        if timeout_s is None:
-            return None
-        return max(0.0, timeout_s - seconds(self._enforcement.on.asking.now_ns() - began_ns))
+        timeout_s, within_ns = _checked_times(timeout, max_queue, within)
+        return self._enforcement.answers.wait_blocking(key, cost, kind, timeout_s, max_queue, within_ns)
 
     def reserve(
         self,
@@ -278,3 +239,14 @@ class RateLimiter(Limiter):
         if algorithm is None and isinstance(limit, str):
             algorithm = self.control.own_algorithm
         self.control.plan_change(limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)()
+
+
+def _checked_times(timeout: Seconds | None, max_queue: int | None, within: Seconds) -> tuple[float | None, int]:
+    """Returns the timeout of a request that waits, in seconds, and the nanoseconds for which it may ask the hub.
+
+    Raises InvalidSetting, in each mode of the limit, for either and for `max_queue`.
+    """
+    timeout_s, within_ns = in_seconds(timeout), checked_within_ns(in_seconds(within))
+    checked_timeout_ns(timeout_s)
+    checked_room(max_queue)
+    return timeout_s, within_ns
