@@ -59,7 +59,7 @@ def test_decisions_go_on_and_counts_are_exact(
         assert 30 == admitted
     assert 30 == net_at(primary.url)
     said = [record.getMessage() for record in caplog.records if "fallback until" in record.getMessage()]
-    assert ["reconverge: the hub does not answer; this node uses the fallback until it does"] == said
+    assert ["reconverge: the primary hub does not answer; this node uses the fallback until it does"] == said
 
 
 @pytest.mark.slow

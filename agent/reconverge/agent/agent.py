@@ -558,7 +558,7 @@ class Agent:
         if terms is None:
             return None
         if any(each.smooth for each in quotas.values()):
-            problem = "counts certain refusals, and a smooth limit has none; leave it out"
+            problem = "bans by refusals that are certain, and those of a smooth limit never are; leave it out"
             raise InvalidSetting("block_for", block_for, problem)
         known = self._limiters.get(name)
         bans = None if known is None else known.control.bans

@@ -49,7 +49,7 @@ class _SeenAnswers:
     """The largest use beyond the capacity so far, in the units of the table (`Table.unit` of them for a cost of 1)."""
 
 
-BEYOND_CAP: Final = "all further keys of a limit share one count, and strict limits refuse them"
+BEYOND_CAP: Final = "all further keys of a limit share one count, and strict limits refuse them; raise max_keys"
 logger = logging.getLogger("reconverge")
 
 

@@ -164,7 +164,7 @@ def _encodes(text: str) -> bool:
 
 
 def _refuse(name: str, value: object) -> NoReturn:
-    raise Malformed(f"{name} cannot be {_shown(value)}")
+    raise Malformed(f"{name} cannot be {_shown(value)}; run one version of reconverge on both sides")
 
 
 def _shown(value: object) -> str:

@@ -229,7 +229,8 @@ class _Call:
         key = written(found)
         if key is None:
             raise InvalidKey(
-                f"a call has no key for the limit {self._limiter.name!r}: its key function returned {shown(found)}"
+                f"a call has no key for the limit {self._limiter.name!r}: its key function returned {shown(found)}; "
+                "return a text or a number"
             )
         said = self._cost(*args, **kwargs) if callable(self._cost) else self._cost
         cost, kind = kind_of_call(self._limiter, said)

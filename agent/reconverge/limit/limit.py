@@ -200,7 +200,7 @@ class Limit:
         self._check_refill(text)
         _check_warmup(text, self)
         if self.algorithm == SMOOTH_BURSTY and self.nominal > QUOTA_MAX:
-            raise InvalidLimit(text, f"one second stores more than {QUOTA_MAX} permits; give a burst up to that")
+            raise InvalidLimit(text, f"one second stores more than {QUOTA_MAX} permits; give a burst of at most that")
         check_soft(text, self.soft, nominal=self.nominal, most=QUOTA_MAX)
         check_max_debt(text, self.max_debt, most=QUOTA_MAX)
         if self.smooth and (self.soft or self.max_debt is not None):

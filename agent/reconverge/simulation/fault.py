@@ -107,17 +107,17 @@ class Fault:
         members: frozenset[int] = frozenset()
         if kind in _OF_NODES:
             if not words:
-                raise ValueError(f"names no nodes for {kind.value}")
+                raise ValueError(f"names no nodes for {kind.value}, such as half")
             members = _members(words.pop(0), nodes, random)
         direction, amount = Direction.BOTH, 0.0
         if kind is FaultKind.CUT:
             direction = Direction(words.pop(0)) if words else Direction.BOTH
         elif kind in (FaultKind.SLOW, FaultKind.LOSS, FaultKind.REPEAT, FaultKind.OFFSET, FaultKind.JUMP):
             if not words:
-                raise ValueError(f"names no amount for {kind.value}")
+                raise ValueError(f"names no amount for {kind.value}; write it after a colon")
             amount = _amount(kind, words.pop(0))
         if words:
-            raise ValueError(f"has one part too many, {words[0]!r}")
+            raise ValueError(f"has one part too many, {words[0]!r}; leave it out")
         return cls(kind, start_ns, start_ns + length_ns, members, amount, direction)
 
 
@@ -144,7 +144,7 @@ def offset_ns(faults: Iterable[Fault], node: int) -> int:
 def _times(text: str, window_ns: int) -> tuple[int, int]:
     match = _TIMES.fullmatch(text)
     if match is None:
-        raise ValueError(f"has the invalid time {text!r}" if text else "names no time")
+        raise ValueError(f"has the invalid time {text!r}" if text else "names no time, such as 2w")
     units = {"w": window_ns, "s": SECOND_NS, "ms": MILLISECOND_NS}
     start_ns = round(float(match["start"]) * units[match["start_unit"]])
     if match["length"] is None:

@@ -127,7 +127,8 @@ class UsageDriver:
         self.failures[f"bug:{type(error).__name__}"] += 1
         if self._logged.is_new("bug"):
             logger.error(
-                "reconverge: a report of usage failed with an unexpected error; the next report follows", exc_info=error
+                "reconverge: a report of usage failed unexpectedly, and the next one follows; report this bug",
+                exc_info=error,
             )
 
     def _gather(self) -> NodeLoad:

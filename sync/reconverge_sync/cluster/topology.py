@@ -66,10 +66,14 @@ def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
     places: dict[Place, None] = {}
     for entry in reply:
         if not isinstance(entry, list) or len(entry) < 3:
-            raise ValueError(f"a range of slots that the server {asked} returned has fewer than 3 fields")
+            raise ValueError(
+                f"the server {asked} returned a range of slots with fewer than 3 fields; check that it is a Redis"
+            )
         first, last, owner, *replicas = entry
         if type(first) is not int or type(last) is not int:
-            raise ValueError(f"a range of slots that the server {asked} returned has no whole numbers as bounds")
+            raise ValueError(
+                f"the server {asked} returned a range of slots without whole numbers; check that it is a Redis"
+            )
         place = _place(owner, asked)
         if place is not None:
             owners |= {slot: place for slot in wanted if first <= slot <= last}
@@ -98,7 +102,7 @@ def _place(server: Any, asked: Place) -> Place | None:
     Raises ValueError if the reply is invalid.
     """
     if not isinstance(server, list) or len(server) < 2 or type(server[1]) is not int:
-        raise ValueError(f"the server {asked} returned an address that is not a list of a host and a port")
+        raise ValueError(f"the server {asked} returned an address without host and port; check that it is a Redis")
     host = server[0]
     try:
         return place_at(host.decode() if isinstance(host, bytes) else "" if host is None else "?", server[1], asked)

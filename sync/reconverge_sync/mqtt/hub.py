@@ -208,7 +208,8 @@ class MqttHub:
             self._mentioned = total
             self._log.note(now_ns)
             logger.warning(
-                "reconverge: this node could not use messages at %s, and ignored them; their numbers by reason: %s",
+                "reconverge: this node could not use messages at %s, and ignored them; their numbers by reason: %s. "
+                "Run one version of reconverge on all members, and let only them write to the topics of the namespace",
                 self._shown,
                 wrong,
             )

@@ -173,4 +173,6 @@ async def _connect_to_master(connection: Any) -> None:
     await connection.send_command("HELLO")
     role = pairs(await connection.read_response()).get("role")
     if role != "master":
-        raise exceptions.ReadOnlyError(f"READONLY the server that the Sentinels name is a {role}")
+        raise exceptions.ReadOnlyError(
+            f"READONLY the server that the Sentinels name is a {role}; wait until they name a master"
+        )

@@ -150,7 +150,7 @@ def test_what_else_is_published_stays_and_ends_when_it_would_have(node: Agent, r
         (("off",), "there are no settings in force whose end could be kept; add, for instance, --lifetime 3600"),
         (("of", "--lifetime", "60"), "did you mean 'off'?"),
         (("off", "--limit", "logn", "--lifetime", "60"), "a limit named logn; did you mean 'login'?"),
-        (("--limit", "login"), "needs a switch before it"),
+        (("--limit", "login"), "has no effect without a switch; give on, shadow, off or own"),
     ],
     ids=["no lifetime", "misspelt word", "misspelt limit", "no word"],
 )

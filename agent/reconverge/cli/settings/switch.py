@@ -105,7 +105,7 @@ def _word(word: str | None, limit: Sequence[str] | None, lifetime: int | None) -
     if word is None:
         for name, value in (("--limit", limit), ("--lifetime", lifetime)):
             if value:
-                raise InvalidSetting(name, value, f"needs a switch before it: {', '.join((*WORDS, OWN))}")
+                raise InvalidSetting(name, value, f"has no effect without a switch; give {', '.join(WORDS)} or {OWN}")
         return None
     if word not in (*WORDS, OWN):
         raise InvalidSetting("switch", word, f"must be {', '.join((*WORDS, OWN))}{asked(word, (*WORDS, OWN))}")

@@ -170,7 +170,7 @@ class PagesOnDemand(PagesOfHub):
         before = self.customers
         if self._next is None or self._next[0] is not document:
             raise AssertionError(
-                "the document of contracts put in force is not the document read last: a bug in ContractsReader"
+                "the document of contracts put in force is not the one read last: a bug in ContractsReader; report it"
             )
         self._evicted += self._table.evicted
         self.version, self._plans, self._table = self._next

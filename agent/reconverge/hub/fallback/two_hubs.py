@@ -147,7 +147,7 @@ class TwoHubs:
             answered = True
         finally:  # a caller that has waited for too long cancels, and that is a failure as well
             if choice.primary is primary and choice.exchanged(answered=answered, now_ns=self._clock.monotonic_ns()):
-                logger.warning("reconverge: the hub does not answer; this node uses the fallback until it does")
+                logger.warning("reconverge: the primary hub does not answer; this node uses the fallback until it does")
         if answer.status is Status.MERGED:
             known.heard(batch, sent_ns=sent_ns)
         return answer
@@ -186,7 +186,7 @@ class TwoHubs:
             check_answer(question, await asyncio.wait_for(self._primary.exchange(question), self._timeout_s))
             answered = True
         if shard.choice.probed(answered=answered, now_ns=self._clock.monotonic_ns()):
-            logger.warning("reconverge: the hub answers again; this node leaves the fallback")
+            logger.warning("reconverge: the primary hub answers again; this node leaves the fallback")
 
     def __repr__(self) -> str:
         return f"TwoHubs({self._primary!r}, fallback={self._fallback!r})"

@@ -142,7 +142,9 @@ class ContractPages:
         said = table_of(Document(document.plans, unknown=document.unknown))["plans"].get(name)
         if said is None:
             raise Problem(
-                404, f"there is no plan {name[:100]!r} in version {version} of the contracts", parameter="name"
+                404,
+                f"there is no plan {name[:100]!r} in version {version} of the contracts; check the name",
+                parameter="name",
             )
         return {
             "version": version,

@@ -316,7 +316,9 @@ class _Api:
         try:
             return changed(await self._changes.alone(lambda: self._book.rollback(to.version, author=author)))
         except LookupError:
-            raise wrong_field(404, f"version {to.version} is unknown or not kept any more", ("version",)) from None
+            raise wrong_field(
+                404, f"version {to.version} is unknown or not kept any more; see GET /history", ("version",)
+            ) from None
         except InvalidContracts as error:  # about the document of that version, and not about the body
             raise Problem(422, str(error)) from None
 

@@ -43,7 +43,7 @@ EXAMPLES: Final[dict[str, Any]] = {
 
 def _fact_name(name: str) -> str:
     if name in NOT_FACTS:
-        raise written.wrong(f"{name!r} cannot be given as a fact: the path names the customer")
+        raise written.wrong(f"{name!r} cannot be given as a fact, as the path names the customer; leave it out")
     return name
 
 

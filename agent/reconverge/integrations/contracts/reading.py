@@ -182,7 +182,7 @@ def _read(raw: bytes) -> Any:
         text = raw.decode("utf-8")
         said = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)
     except UnicodeDecodeError as error:
-        raise Problem(400, f"the body is not UTF-8, from byte {error.start} on") from None
+        raise Problem(400, f"the body is not UTF-8, from byte {error.start} on; send UTF-8") from None
     except JSONDecodeError as error:
         raise Problem(400, f"the body is not JSON: {error.msg}, in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
@@ -265,7 +265,10 @@ def _check_text(said: Any) -> None:
             raise wrong_field(422, "has half of a surrogate pair, which is no character; send whole characters", path)
         if isinstance(value, dict):
             if any(map(_SURROGATE.search, value)):
-                raise Problem(422, f"a name at {pointer_of(path) or 'the top'!r} has half of a surrogate pair")
+                raise Problem(
+                    422,
+                    f"a name at {pointer_of(path) or 'the top'!r} has half of a surrogate pair; send whole characters",
+                )
             ahead += [((*path, name), each) for name, each in value.items()]
         elif isinstance(value, list):
             ahead += [((*path, number), each) for number, each in enumerate(value)]

@@ -238,7 +238,7 @@ def _imported(path: str, place: str) -> Any:
     try:
         return import_string(path)
     except ImportError as error:
-        raise ImproperlyConfigured(f"{place}: cannot be imported: {error}") from error
+        raise ImproperlyConfigured(f"{place}: cannot be imported: {error}; correct the dotted path {path!r}") from error
 
 
 def _check_names(said: Mapping[str, Any], known: frozenset[str], place: str) -> None:

@@ -151,8 +151,9 @@ class LoadSheddingMiddleware:
         if not self.works_beside:
             self.works_beside = True
             logger.warning(
-                "reconverge: the application %r works on a request before its body has come; from now on, a request "
-                "whose body is read by a task of its own counts as in progress while that task waits for the body",
+                "reconverge: the application %r works on a request before its body has come. So from now on a request "
+                "counts as in progress while a task of its own waits for its body, and a slow client takes a slot; "
+                "read the body in the task that answers the request to avoid that",
                 self.app,
             )
 

@@ -47,7 +47,10 @@ class Failures:
             return
         self._log.note(now_ns)
         logger.warning(
-            "reconverge: the function %r failed, and the request %s", name, goes or self._goes, exc_info=error
+            "reconverge: the function %r failed, and the request %s; correct the function",
+            name,
+            goes or self._goes,
+            exc_info=error,
         )
 
     @property

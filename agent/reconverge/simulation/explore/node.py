@@ -165,4 +165,4 @@ class SmallNode:
             self.clock.advance_ns(max(INTERVAL_NS, SILENCE_NS))
             if done > 3 and not any(table.tallies[0].changed for table in self.kernel.tables.values()):
                 return
-        raise AssertionError("this node still has something to report after 50 exchanges")
+        raise AssertionError("this node still has changes to report after 50 exchanges: a bug in its exchanges")

@@ -274,7 +274,7 @@ class Valuation:
             case Choice():
                 return self.value(of.then if self.holds(of.fact) else of.otherwise)
             case _:
-                raise TypeError(f"{type(of).__name__} is no amount of this module")
+                raise TypeError(f"{type(of).__name__} is no amount; pass an object of one of this module's classes")
 
     def holds(self, fact: Fact) -> bool:
         """Returns whether a fact is true. Raises KeyError if a symbol has no value."""
@@ -292,4 +292,4 @@ class Valuation:
             case Either():
                 return any(map(self.holds, fact.facts))
             case _:
-                raise TypeError(f"{type(fact).__name__} is no fact of this module")
+                raise TypeError(f"{type(fact).__name__} is no fact; pass an object of one of this module's classes")
