@@ -26,7 +26,7 @@ def checked_switch(switch: object) -> Switch:
 
 
 def switch_as_said(switch: object) -> Switch:
-    """Returns `switch`; if it is None, the switch in the environment, or "on" without one. Raises InvalidSetting."""
+    """Returns `switch`; if it is None, the switch in the environment, or else "on". Raises InvalidSetting."""
     if switch is not None:
         return checked_switch(switch)
     said = os.environ.get(VARIABLE)
