@@ -278,7 +278,7 @@ class LimitControl:
         return Layered(own) if problem else layered, problem
 
     def _apply_policy(self) -> bool:
-        """Applies the policy in force. Returns whether a higher overshoot was published than the node's own."""
+        """Applies the policy in force. Returns whether a published overshoot was too high, and thus ignored."""
         own = self.own_policy
         overshoot = layered_overshoot(own, self._override.max_overshoot)
         layered = Layered(own, with_max_overshoot(own, overshoot.in_force))

@@ -52,7 +52,10 @@ def operation_of(scope: Mapping[str, Any]) -> str:
 
 
 def _known_route(scope: Mapping[str, Any]) -> _KnownRoutes | None:
-    """Returns the cached route of a request; None if it is not routed yet, is below a mount, or is not cached yet."""
+    """Returns the cached route of a request; None if the request is not routed yet, or its route is not cached.
+
+    Routes below a mount are never cached.
+    """
     route = scope.get("route")
     if route is not None and not scope.get("root_path") and not scope.get("app_root_path"):
         own = scope.get("fastapi")

@@ -78,7 +78,7 @@ class Rollback(Part):
 
 
 class Reset(Part):
-    """The facts of a request under which a customer's use is reset, for limits that count by them."""
+    """The facts, such as a user, by which some limits count besides the customer: only use under them is reset."""
 
     facts: Facts = Field(default_factory=dict)
 

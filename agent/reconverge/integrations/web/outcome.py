@@ -177,7 +177,7 @@ class Outcome(Unique):
         return self.guard.fields(self.rulings, refused=refused)
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns each limit's prepared texts and decision, to make `ietf-11` fields from; empty if fields are off.
+        """Returns each limit's `Binding` and decision, to make `ietf-11` fields from; empty if fields are off.
 
         Returns None if the guard must write the fields.
         """

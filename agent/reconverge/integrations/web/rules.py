@@ -43,7 +43,7 @@ OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters) - {"name"}
 
 
 def of_limit(name: str, shown: str = "...") -> str:
-    """Returns the end of an error about the setting `name`, which belongs to a limit: how to write it there."""
+    """Returns the end of an error message about `name`, a setting of the limit and not of the rule: how to write it."""
     if name in ("quota", "window"):
         return "belongs to the limit, as in '5/minute'"
     if name == "burst":
