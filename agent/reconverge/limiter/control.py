@@ -357,7 +357,7 @@ class LimitControl:
             table.take_over(key)
 
     def has_counted(self, key: str) -> bool:
-        """Returns whether this process has counted the key; also True if it has counted no key at all."""
+        """Returns whether this process has counted the key; also True as long as it has not counted any key."""
         tables = self._table.tables
         return not any(len(table.cells) for table in tables) or any(table.cells.get(key) for table in tables)
 

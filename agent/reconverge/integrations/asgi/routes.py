@@ -28,7 +28,7 @@ DEPTH_MAX: Final = 32
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
-    """Returns the route's pattern with all its prefixes. If the request is not routed yet, the routes are searched."""
+    """Returns the route's pattern with all its prefixes, found by a search if the request is not routed yet, or ""."""
     known = _known_route(scope)
     if known is not None:
         return known.path
@@ -181,7 +181,7 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
 
 
 def _listed(route: object) -> str | None:
-    """Returns a route's pattern; each parameter whose value may contain slashes has the type `path`."""
+    """Returns a route's pattern, with the type `path` for parameters that may contain slashes; None without one."""
     path, convertors = _path_of(route), getattr(route, "param_convertors", None)
     if path is None or not isinstance(convertors, Mapping):
         return path

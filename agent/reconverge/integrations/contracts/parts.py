@@ -60,7 +60,7 @@ VersionNumber = Annotated[int, Field(ge=0, le=VERSION_MAX)]
 
 
 class Part(BaseModel):
-    """An object with exactly the declared members."""
+    """The base class of the API's objects, which have exactly the declared members."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -124,7 +124,7 @@ class Change(Part):
 
 
 class History(Part):
-    """Changes, the newest first."""
+    """The last changes of the contracts, the newest first."""
 
     changes: list[Change]
 

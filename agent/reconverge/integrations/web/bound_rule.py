@@ -401,7 +401,7 @@ class Declared:
     def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:
         """Returns the facts of a request by which contracts count, besides the customer, such as its user.
 
-        All requests without a certain fact are counted together.
+        A fact that is missing, or cannot be found, is NOWHERE: all requests without it are counted together.
         """
         facts = dict[str, str]()
         for name, function in self._facts.items():
@@ -623,7 +623,7 @@ def room_for(limits: object, room: int = 0) -> int:
 
 
 def _coarser(limit: Limit) -> Limit:
-    """Returns `limit` with its quota rounded down to a power of two, so that there are few such limits."""
+    """Returns `limit` with its quota rounded down to a power of two, so that few different limits are possible."""
     quota = 0 if limit.refuses_all else 1 << limit.quota.bit_length() - 1
     return replace(limit, quota=quota, initial=None if limit.initial is None else min(limit.initial, quota), name=None)
 

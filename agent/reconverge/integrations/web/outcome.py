@@ -120,11 +120,11 @@ class MeteredRequest(Protocol):
     """The interface of a usage meter's record of one request, by which an outcome corrects the meter."""
 
     def is_about_the_same_request(self) -> None:
-        """Corrects the meter's number of requests: another guard or limit has counted this request before."""
+        """Lowers the meter's number of requests, because another guard or limit has counted this request before."""
         ...
 
     def take_back(self) -> None:
-        """Corrects the meter: the request is refused after all, so its charges are subtracted."""
+        """Subtracts the request's charges from the meter's sums, because the request is refused after all."""
         ...
 
 

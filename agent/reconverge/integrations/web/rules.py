@@ -274,7 +274,7 @@ def all_rules(limits: Limits | None, rules: Sequence[Rule], *, besides: object =
 
 
 def check_shared(scope: object) -> None:
-    """Raises InvalidSetting for a value that cannot be a scope that several routes share."""
+    """Raises InvalidSetting unless `scope` is a text or a function, under which several routes can share a limit."""
     if not scope or not (isinstance(scope, str) or callable(scope)):
         raise InvalidSetting("scope", scope, "must be text, under which routes share a limit, such as 'api'")
 

@@ -280,7 +280,7 @@ def _quota_of(enforcement: Enforcement) -> int:
 
 
 class Enforcement:
-    """The mode of a limit (on, shadow or off), its answers, and the number of requests that no table has counted."""
+    """The mode of a limit (on, shadow or off), its answers, and counts of requests that its tables leave out."""
 
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table

@@ -254,7 +254,7 @@ class Waiting:
         return becomes_first
 
     def _wake_first(self, key: str, *, only_if_lost: bool = False) -> None:
-        """Wakes the first request that can be woken; removes requests whose event loop was closed."""
+        """Wakes the first request that can be woken; with `only_if_lost`, only if requests before it were removed."""
         if self._section.entered():
             self._put_off.append((key, None))
             return
@@ -273,7 +273,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _first(self, key: str) -> tuple[QueuePlace | None, bool]:
-        """Returns the first place whose request can be woken, or None, and whether places before it were removed."""
+        """Returns the first place that can be woken, or None, and whether places of closed event loops were removed."""
         lost = False
         while True:
             queue = self._queues.get(key)
