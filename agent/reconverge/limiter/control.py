@@ -110,7 +110,7 @@ class LimitControl:
 
     @property
     def all_tables(self) -> tuple[Table, ...]:
-        """Returns the tables that only this limit uses: those of its quotas, its bans and its pauses."""
+        """Returns the tables of this limit's own quotas, bans and pauses, without that of a parent's pool."""
         bans = () if self.bans is None else self.bans.tables
         return (*self.enforcement.tables, *bans, *(() if self._pauses is None else (self._pauses.table,)))
 

@@ -71,7 +71,7 @@ def _known_route(scope: Mapping[str, Any]) -> _KnownRoutes | None:
 
 
 def _methods_of(route: object) -> str:
-    """Returns a route's methods as text, such as `GET,POST ` with the space; empty if the route has no methods.
+    """Returns a route's methods as text that ends in a space: `GET,POST `; empty if the route has no methods.
 
     The HEAD that Starlette adds to GET is left out.
     """

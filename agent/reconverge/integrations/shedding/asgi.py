@@ -294,5 +294,5 @@ async def _refuse(refusal: ShedRefusal, scope: Scope, send: Send) -> None:
 
 
 async def _gone() -> Message:
-    """Returns the ASGI message `http.disconnect`, for an application whose request was refused meanwhile."""
+    """Returns the ASGI message `http.disconnect`, for an application whose request was refused after it had begun."""
     return {"type": GONE}

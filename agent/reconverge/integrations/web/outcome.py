@@ -120,7 +120,7 @@ class MeteredRequest(Protocol):
     """The interface of a usage meter's record of one request, by which an outcome corrects the meter."""
 
     def is_about_the_same_request(self) -> None:
-        """Lowers the meter's number of requests, because another guard or limit has counted this request before."""
+        """Makes the meter count one request less, because another guard or limit has counted this request before."""
         ...
 
     def take_back(self) -> None:

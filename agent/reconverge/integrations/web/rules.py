@@ -289,7 +289,7 @@ def check_takes(what: str, function: object, given: str) -> None:
 
 
 def _check_method(method: str) -> None:
-    """Raises InvalidSetting for a method that no request can have, or that is probably a misspelt usual one."""
+    """Raises InvalidSetting for a method that no request can have, or that is probably a misspelt standard one."""
     name = method.upper()
     if not METHOD.fullmatch(name) or len(name) > METHOD_CHARACTERS_MAX:
         problem = "is not a valid method; write a method such as 'POST'; for methods of gRPC, write paths="
