@@ -74,7 +74,10 @@ keys that were asked about on four running agents at once admitted their quota; 
 
 
 class ExchangeDriver(Ownership):
-    """Makes all exchanges of one node with one hub, and closes the hub's connections when the runner ends."""
+    """Makes all exchanges of one node with one hub.
+
+    Closes the hub's connections when the runner, which is a thread or a task, ends.
+    """
 
     def __init__(
         self,
@@ -138,7 +141,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def overdue_s(self) -> float:
-        """Returns by how many seconds the runner is late in checking for due work; 0.0 if it is not."""
+        """Returns by how many seconds the runner is late in checking whether exchanges are due; 0.0 if it is not."""
         owner, look_by_ns = self.owner, self._look_by_ns
         if owner is None or look_by_ns is None or not owner.listening:
             return 0.0
@@ -162,7 +165,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def at_work(self) -> bool:
-        """Returns whether the hub has tasks between exchanges; if so, the runner waits with `rest`, which runs them."""
+        """Returns whether the hub has tasks to run between exchanges; then the runner waits by `rest`, to run them."""
         return self._in_use and self._working is not None and self._working.at_work
 
     async def rest(self, woken: Callable[[], bool]) -> None:
@@ -220,7 +223,7 @@ class ExchangeDriver(Ownership):
         self._called = False
 
     def _note_asks(self) -> bool:
-        """Stores since when requests wait at each shard; returns whether one began to wait after the last such call."""
+        """Stores since when requests wait at each shard; returns whether one has begun to wait since the last call."""
         before, now = self._asked_ns, [syncer.asked_ns for syncer in self._syncers]
         self._asked_ns = now
         return before != now and any(
@@ -516,7 +519,7 @@ class ExchangeDriver(Ownership):
             turn.cancel()
 
     async def _let_askers_look(self, syncer: Syncer) -> None:
-        """Waits a few milliseconds at most until requests have read their grants, which the next batch gives back."""
+        """Waits a few milliseconds at most for requests to read their grants: the next batch gives unread ones back."""
         for pause_s in LOOKS_S:
             if not syncer.unread:
                 return

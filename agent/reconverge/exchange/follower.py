@@ -9,7 +9,7 @@ from reconverge.hub.port import Hub
 
 @runtime_checkable
 class Parting(Protocol):
-    """A follower that holds resources of its own, beside the hub, and has to release them at the end."""
+    """A follower that uses resources besides the hub, such as its own connection, and must release them at the end."""
 
     async def part(self, timeout_s: float) -> None:
         """Releases the follower's own resources within `timeout_s` seconds, as the runner of the exchanges ends."""

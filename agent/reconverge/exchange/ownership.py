@@ -29,7 +29,7 @@ class Runner(Protocol):
 
     @property
     def listening(self) -> bool:
-        """Returns whether the runner will make further exchanges, and can be woken."""
+        """Returns whether the runner will make further exchanges, and can still be woken by `wake`."""
         ...
 
     @property

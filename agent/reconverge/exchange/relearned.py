@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
-    """Returns the longest wait after a loss of all limits on which `answer` raises an allowance; 0 if none rises."""
+    """Returns for how many nanoseconds a hub that lost its data would have granted nothing on the limits in `answer`.
+
+    It is the longest such time of the limits on which `answer` raises an allowance, which shows that it is over; 0 if
+    `answer` raises none.
+    """
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):
         # Grants to requests that wait for the hub are in other units; see `CellAnswer.allowance`.

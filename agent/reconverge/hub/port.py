@@ -175,9 +175,9 @@ class Region(Protocol):
         ...
 
     async def wishes(self, shard: int) -> Wishes:
-        """Returns the cells that need more capacity than the region has, or have a loan, up to a bound.
+        """Returns the cells of `shard` that need more capacity than the region has, or that have a loan.
 
-        Raises HubUnavailable.
+        A hub returns a limited number of cells. Raises HubUnavailable.
         """
         ...
 
@@ -230,7 +230,7 @@ class UsageLedger(Protocol):
         ...
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
-        """Returns how far the export of periods of that kind has come, at one shard. Raises HubUnavailable."""
+        """Returns how far the export of periods of `kind` has come at one shard. Raises HubUnavailable."""
         ...
 
     async def close_period(self, period: Period, shard: int) -> bool:
@@ -276,7 +276,7 @@ class AddressLedger(Protocol):
     """
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
-        """Returns the secret with which all nodes hash addresses: the first one proposed; empty if there is none.
+        """Returns the secret with which all nodes hash addresses: the one that was proposed first; empty if none was.
 
         Raises HubUnavailable.
         """
@@ -313,9 +313,9 @@ class KeyReader(Protocol):
 
     Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
     answered as of one moment; the answer includes all merged reports, whichever node or reader asks; the possible use
-    of a node whose lease has ended counts as used; each failure is raised as `HubUnavailable`.
-    Does not promise: to include what nodes have charged since their last report, which is at most `allowances` and
-    their overdrafts; to distinguish the key from one that no node has used; that the answer is still true when it
+    of a node whose lease has ended counts as used; each failure is raised as `HubUnavailable`. Does not promise: to
+    include what nodes have charged since their last report, which is at most the `allowances` in the answer and the
+    nodes' overdrafts; to distinguish the key from one that no node has used; that the answer is still true when it
     arrives. No request may be admitted by it.
     """
 
@@ -349,7 +349,7 @@ class Adoptable(Protocol):
         ...
 
     async def data(self, shard: int) -> HubData:
-        """Returns whether a shard has lost data, and whether it waits. Raises HubUnavailable."""
+        """Returns the state of a shard's data, with whether earlier data were lost. Raises HubUnavailable."""
         ...
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
