@@ -171,7 +171,7 @@ class ExchangeDriver(Ownership):
     async def rest(self, woken: Callable[[], bool]) -> None:
         """Lets the event loop run until the next exchange should begin, or `wake` is called.
 
-        `woken` returns whether it has been called already.
+        `woken` returns whether `wake` has been called already; then this returns at once.
         """
         self._note_calls()
         if not woken():
@@ -499,7 +499,7 @@ class ExchangeDriver(Ownership):
 
     @contextlib.contextmanager
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """While a batch is under way, reports to the syncer every TURN_S seconds that this event loop runs.
+        """A context in which the event loop reports to `syncer` every TURN_S seconds that it runs.
 
         With these reports the syncer does not take a pause of this loop for a delay of the hub.
         """

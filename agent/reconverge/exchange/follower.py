@@ -44,6 +44,7 @@ class Follower(Protocol):
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
         """Reads from the hub now; waits at most `timeout_s` seconds for each of its answers.
 
-        `cut_off` is true while the exchanges fail, which logs the reason; then the follower may put its read off.
+        `cut_off` is true while the exchanges fail, of which the driver has logged the reason; then the follower may put
+        its read off.
         """
         ...

@@ -169,7 +169,7 @@ class CellReport(NamedTuple):
 
     @property
     def floats(self) -> bool:
-        """Returns whether the key is a bucket of which the node holds only the hub's last grant (the mark FLOATS)."""
+        """Returns whether the key is a bucket of which the node holds only what the hub last granted (mark FLOATS)."""
         return self.asks and self.asked >= ASKS + FLOATS
 
     @property

@@ -49,7 +49,7 @@ class Bucket(CellMeter):
         self._drain(cell, self._drained(cell, now_ns), now_ns)
 
     def _own_at_hub(self, cell: Cell, now_ns: int) -> int:
-        """Returns how full of this node's charges the hub's bucket is at `now_ns`, in cost times nanoseconds."""
+        """Returns the part of the hub's bucket that this node's charges fill at `now_ns`, in cost times nanoseconds."""
         used = cell.used * self._window_ns if cell.at_hub else 0
         return max(0, cell.credit + used - self._quota * max(0, now_ns - cell.marked_ns))
 
@@ -194,7 +194,7 @@ class Bucket(CellMeter):
         return cell.level
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the other nodes' use from an answer, whose `previous` is all nodes' level in thousandths."""
+        """Computes the other nodes' use from `answer`, whose `previous` is the sum of all levels in thousandths."""
         if report.floats or cell.at_hub:
             self._move(cell, report)
         own = report.reset_us >= answer.reset_us and not (report.floats or cell.at_hub)
@@ -215,7 +215,10 @@ class Bucket(CellMeter):
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
-        """Adds the charges that the hub may not have counted to this node's level, and drops the allowance."""
+        """Drops the allowance of a bucket whose free part stays at the hub no longer; does nothing for another bucket.
+
+        Also adds the charges that the hub may not have counted to this node's level.
+        """
         if cell.at_hub:
             beside = self._beside_level(cell) * self._window_ns
             level = cell.level + beside
@@ -330,7 +333,7 @@ class StepBucket(Bucket):
         return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
 
     def _edges_ns(self, cell: Cell, amount: int, rate: int, now_ns: int) -> int:
-        """Returns the nanoseconds until `amount` has drained, if each edge drains a window's worth of `rate`."""
+        """Returns the nanoseconds until `amount` has drained, if each edge drains `rate` times a window's length."""
         if rate <= 0:
             return NEVER_NS
         edges = max(1, -(-amount // (rate * self._window_ns)))

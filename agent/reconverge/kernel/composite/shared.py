@@ -95,7 +95,7 @@ class ShareLimit:
         self._share.reset(key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives a cost back to the share. To the pool, only the settlement of a reservation can give cost back."""
+        """Gives a cost back to the share. The pool gets cost back only when a reservation is settled."""
         self._share.refund(key, cost, kind)
 
     def warm(self, keys: Iterable[str]) -> None:
@@ -120,7 +120,7 @@ class ShareLimit:
         return tuple(verdicts)
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost of a request once: it is the same for the share and for the pool.
+        """Returns the cost of a request in a tuple of one: it is the same for the share and for the pool.
 
         Raises InvalidCost or UnknownKind.
         """

@@ -198,8 +198,8 @@ def due_cells(
     An early exchange takes the urgent cells. It takes the other changed cells as well if there are at most
     `companions_max`. A regular exchange reserves up to half of its places for cells of the round, so that a limit whose
     cells are all urgent does not delay the others. It also reserves a part for quiet cells that are due for another
-    look. When a round `begins`, urgent cells are taken however recent their last report is; later, only those that are
-    due.
+    look. With the first batch of a round (`begins`), urgent cells are taken however recent their last report is; later,
+    only those that are due.
     """
     waiting = shard.dirty if early else shard.round
     cells: dict[Cell, None] = {}
