@@ -208,7 +208,8 @@ class ExchangeDriver(Ownership):
         """Makes the round of exchanges in progress check soon for other due work. Never waits, and never fails.
 
         If a request has begun to wait for the hub since the last call, this wakes the event loop at once, by a write to
-        the loop's pipe. For a decision, which does no output, it only sets a mark that the loop finds soon.
+        the loop's pipe. Otherwise, as for a decision, which must do no output, it only sets a mark that the loop finds
+        soon.
         """
         self._called = True
         nudge, asked = self._nudge, self._note_asks()

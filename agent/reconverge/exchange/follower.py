@@ -26,7 +26,7 @@ class Follower(Protocol):
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next read asks the hub at most one small question.
+        """Returns whether the next read sends the hub at most one small question.
 
         Such a small read is made between two exchanges. A longer read is made beside the exchanges, on another
         connection.

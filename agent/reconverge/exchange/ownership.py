@@ -34,7 +34,7 @@ class Runner(Protocol):
 
     @property
     def end_is_noticed(self) -> bool:
-        """Whether the driver is notified however the runner ends, so that decisions may rely on its next check."""
+        """Returns whether the driver is notified however the runner ends, so that decisions may rely on the runner."""
         ...
 
     @property

@@ -173,7 +173,7 @@ class Syncer:
 
     @property
     def failing(self) -> bool:
-        """Whether the last exchange was not answered."""
+        """Returns whether the hub has left the last exchange unanswered."""
         return self._failures_in_a_row > 0
 
     @property
@@ -194,7 +194,7 @@ class Syncer:
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
-        """Stops waiting until requests have read the last answer, because they take too long."""
+        """Gives up waiting for requests to read the last answer, because they take too long."""
         self._shard.unread.clear()
 
     @property
@@ -291,7 +291,7 @@ class Syncer:
         self._void_allowances(now_ns)
 
     def part(self) -> None:
-        """Notes that the runner ends, so that the next decision about any key starts another runner."""
+        """Notes that the runner of the exchanges ends, so that the next decision about any key starts another."""
         self._shard.attended_until_ns = -NEVER_NS
         self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)

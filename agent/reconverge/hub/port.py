@@ -182,7 +182,7 @@ class Region(Protocol):
         ...
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Replaces the lender's loans to these cells; changes nothing if `sequence` is not above the last one's.
+        """Replaces the lender's loans to these cells; changes nothing unless `sequence` is above that of its last call.
 
         A larger loan is available at once. Nodes learn of a smaller loan when they report; until they have given the
         difference back, it counts as held. Raises HubUnavailable.
@@ -196,10 +196,10 @@ class UsageLedger(Protocol):
     """A ledger that adds up the usage of a fleet, and from which the usage is exported.
 
     Promises: a batch is merged whole or not at all; a batch that is repeated or late changes nothing; the total of a
-    row is the sum of the last reports of all accounts; an event, once issued, is issued again with the same number and
-    the same counts until it is confirmed, to every exporter that asks; the events of a row sum to its total; rows that
-    are dated further ahead of the hub's clock than `AHEAD_MS`, or longer ago than the ledger keeps, are refused, and
-    the answer names them. Each failure is raised as `HubUnavailable`.
+    row, the usage under one key in one period, is the sum of the last reports of all accounts; an event, once issued,
+    is issued again with the same number and the same counts until it is confirmed, to every exporter that asks; the
+    events of a row sum to its total; rows that are dated further ahead of the hub's clock than `AHEAD_MS`, or longer
+    ago than the ledger keeps, are refused, and the answer names them. Each failure is raised as `HubUnavailable`.
 
     Does not promise: that a batch which failed was not merged; to remember anything when it loses its data.
     """
@@ -218,7 +218,7 @@ class UsageLedger(Protocol):
         ...
 
     async def loads(self) -> Sequence[NodeLoad]:
-        """Returns the load that each node has reported last. Raises HubUnavailable."""
+        """Returns the load of each node by its last report. Raises HubUnavailable."""
         ...
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
@@ -265,7 +265,7 @@ class UsageLedger(Protocol):
 
 @runtime_checkable
 class AddressLedger(Protocol):
-    """A ledger that estimates from how many addresses each identity comes, over all nodes.
+    """A ledger that estimates from how many addresses each identity comes, over all nodes, by a HyperLogLog sketch.
 
     Not every ledger need be one. Promises: a register of an identity's sketch keeps the highest rank that any node has
     reported in that hour, so that a report which is repeated or late changes nothing else. Each failure is raised as
@@ -283,7 +283,7 @@ class AddressLedger(Protocol):
         ...
 
     async def note_addresses(self, report: AddressReport) -> int:
-        """Merges a node's sketches; returns how many identities there was no room for. Raises HubUnavailable."""
+        """Merges a node's sketches; returns for how many identities there was no room. Raises HubUnavailable."""
         ...
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:

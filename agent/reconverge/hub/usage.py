@@ -109,9 +109,9 @@ class Retention(NamedTuple):
     month: int = 14
 
     def keep_ms(self, kind: str) -> int:
-        """Returns for how many milliseconds after the last change of a period of that kind a hub keeps the period.
+        """Returns how long a hub keeps a period of `kind` after the period's last change, in milliseconds.
 
-        It is longer than the time in which records of the period are accepted.
+        That is longer than the time in which records of the period are accepted.
         """
         return (int(getattr(self, kind)) + 1) * LENGTH_MS[kind] + AHEAD_MS
 

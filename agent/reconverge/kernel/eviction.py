@@ -125,7 +125,8 @@ class Room:
     def sweep(self, now_ns: int, shard: ShardState) -> bool:
         """Looks at a few keys if the node is nearly full, and marks some for eviction; returns whether any was marked.
 
-        The next batch is for `shard`. A marked key of that shard joins it; a key of another shard waits for its own.
+        The next batch is for `shard`. A marked key of that shard joins the batch; a marked key of another shard waits
+        for a batch to its own shard.
         """
         kernel = self._kernel
         if not self._making and kernel.keys <= self.high:

@@ -179,10 +179,10 @@ class Kernel(Node):
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
 
     def lease_of(self, limit: Limit) -> int:
-        """Returns the nanoseconds after the hub's last answer for which allowances on `limit` may be used.
+        """Returns for how many nanoseconds after the hub's last answer the node may use allowances on `limit`.
 
-        NODES_LEASE_NS stands for the lease of the node's name. The node reports the time to the hub, except for
-        calendar windows: these are long, and a batch has no field for their lease.
+        Returns NODES_LEASE_NS if that is as long as the lease of the node's name. The node reports the time to the hub,
+        except for calendar windows: these are long, and a batch has no field for their lease.
         """
         if limit.slots:
             return limit.window_ns  # for slots, window_ns is the lease; a shorter lease of the name ends it as well

@@ -35,7 +35,7 @@ class Tables(Protocol):
 
 
 class Newcomers:
-    """The new keys of a node that wait for their first report, and the budget for first reports."""
+    """The new keys of a node that wait for their first report to the hub, and the budget for such reports."""
 
     def __init__(self, kernel: Tables, per_second: int) -> None:
         self._kernel = kernel

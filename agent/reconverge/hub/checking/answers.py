@@ -110,7 +110,7 @@ def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) 
 def first_odd_cell(reports: Sequence[CellReport], answers: Sequence[CellAnswer], bounds: tuple[CellBounds, ...]) -> int:
     """Returns the index of the first cell answer that is not plausible for its report; -1 if all are plausible.
 
-    `bounds[i]` are the bounds of limit i of the batch, which is the limit of a report whose `limit` is i.
+    `bounds[report.limit]` are the bounds for the answer to `report`.
     """
     for place, (report, answer) in enumerate(zip(reports, answers, strict=True)):
         if not _is_plausible(answer, bounds[report[0]]):

@@ -147,10 +147,10 @@ class Bucket(CellMeter):
         cell.level = max(cell.level, memory.level_of(cell.key, self._window_ns, now_ns))
 
     def look(self, cell: Cell) -> int:
-        """Returns how many levels of the bucket `Lows` has noted; it notes them from the first call of this method on.
+        """Returns the number by which `give_back` later finds a charge that is made now.
 
-        To correct a charge that is made now, `give_back` needs this number and the levels noted after it. If the free
-        part of the limit stays at the hub, returns a negative number that encodes the time of the charge.
+        It is the number of levels that `Lows` has noted; `Lows` notes levels from the first call of this method on. If
+        the free part of the limit stays at the hub, it is a negative number that encodes the time of the charge.
         """
         if cell.at_hub:
             return -1 - cell.marked_ns
@@ -259,9 +259,10 @@ class Bucket(CellMeter):
 class StepBucket(Bucket):
     """A bucket that drains by a whole window's quota at once at each edge of a window, and not in between.
 
-    On a node, the part of the quota drains that goes with its allowance, as in a bucket that drains steadily. The edges
-    are those of the hub's clock, and the node drains at an edge only when the edge has certainly passed.
-    `cell.previous` is the cost charged since the next edge may have passed, which does not drain at that edge.
+    On a node, it drains by the part of the quota that corresponds to the node's allowance, as a bucket does that drains
+    steadily. The edges are those of the hub's clock, and the node drains at an edge only when the edge has certainly
+    passed. `cell.previous` is the cost charged since the moment at which the next edge may have passed at the hub; it
+    does not drain at that edge.
     """
 
     leaves_in_use = False

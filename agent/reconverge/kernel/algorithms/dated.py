@@ -120,7 +120,7 @@ class Dated(CellMeter):
         history.changing = False
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Turns the part of `amount`, which was just charged without a decision, that one window cannot hold into debt.
+        """Makes a debt of the part of `amount`, just charged without a decision, that one window cannot hold.
 
         `sliding-log` has no debt: there the whole amount counts for one window.
         """
@@ -153,7 +153,7 @@ class Dated(CellMeter):
         self._end_taking(cell, history, until_ns)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns this node's use, and for how many microseconds at most it will count; stores that it was reported.
+        """Returns this node's use, and for how many microseconds at most it will count; stores that both are reported.
 
         A debt may count for longer; but two windows are the most that a hub accepts, and the next report comes before
         they end.

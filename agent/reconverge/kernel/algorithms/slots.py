@@ -173,5 +173,5 @@ def lease_left_ns(cell: Cell, now_ns: int) -> int:
 
 
 def lease_is_over(cell: Cell, now_ns: int) -> bool:
-    """Returns whether the lease has ended for the slots of the cell's key that this node uses."""
+    """Returns whether the lease has ended of the slots that this node uses under the cell's key."""
     return lease_left_ns(cell, now_ns) <= 0

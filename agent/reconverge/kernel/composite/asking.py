@@ -92,7 +92,7 @@ class AskGate:
         self._now_ns = limit.tables[0].now_ns
 
     def in_doubt(self, key: str, costs: Costs) -> bool:
-        """Returns whether this node is in doubt about a request: it has no room, but the hub or a node may have."""
+        """Returns whether this node is in doubt about a request: it has no room, but another node or the hub may."""
         now_ns = self._now_ns()
         groups = self._groups(costs)
         if any(group.fits_at_once(key, costs, now_ns) for group in groups):

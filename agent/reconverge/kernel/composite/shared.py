@@ -195,5 +195,8 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
 
 
 def _counted(limit: Limit) -> Limit:
-    """Returns `limit` with a fixed quota and burst: two limits are counted alike if their results are equal."""
+    """Returns `limit` without the settings that do not decide how it counts, such as its quota.
+
+    Two limits are counted alike if the results for them are equal.
+    """
     return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

@@ -76,9 +76,10 @@ class Group:
 
 
 class Agenda:
-    """The schedule of looks at quiet cells, the earliest first. A cell has at most one scheduled look.
+    """The schedule of looks at quiet cells, whose keys have no requests: when to check each for something to report.
 
-    Cells are kept in groups of the same moment; among groups of one moment, the group begun first comes first.
+    A cell has at most one scheduled look. Cells are kept in groups of the same moment; among groups of one moment, the
+    group begun first comes first.
     """
 
     __slots__ = ("_empty", "_group_of", "_groups", "_numbers", "_open")

@@ -152,7 +152,7 @@ def let_stay(cell: Cell) -> None:
 
 
 def _looks_by_itself(shard: Shard, when_ns: int) -> bool:
-    """Returns whether the exchange loop will wake by itself at `when_ns` or before, so that decisions need not."""
+    """Returns whether the exchange loop wakes by itself at `when_ns` or before, so that no decision need wake it."""
     return shard.looks_ns <= when_ns
 
 

@@ -25,7 +25,7 @@ class HeldSlots(Protocol):
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
-    """Returns the mark by which a later correction finds a charge that is made to `cell` now."""
+    """Returns the mark of a charge that is made to `cell` now, by which a later correction finds the charge."""
     return Mark(cell, cell.epoch, cell.reset_us, table.meter.look(cell))
 
 

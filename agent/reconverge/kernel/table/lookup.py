@@ -45,9 +45,10 @@ def check_size(table: LimitState, cost: int) -> None:
 
 
 def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
-    """Returns the cell of a key, and makes one if there is none; the overflow cell if the node has no room for the key.
+    """Returns the cell of a key, and makes one if there is none.
 
-    Raises InvalidKey if `key` is not a valid key.
+    If the node has no room for the key, returns the overflow cell, which counts all such keys together. Raises
+    InvalidKey if `key` is not a valid key.
     """
     cell = table.cells.get(key) if type(key) is str else None
     if cell is not None:

@@ -186,7 +186,7 @@ class LimitState:
         self.evicted.forget()
 
     def all_cells(self) -> list[Cell]:
-        """Returns all cells of the limit, including the overflow cell."""
+        """Returns all cells of the limit; one may be the overflow cell, which counts all keys beyond `keys_max`."""
         overflow = self.overflow
         return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
 

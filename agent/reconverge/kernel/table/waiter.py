@@ -82,7 +82,7 @@ class Waiter:
         return nothing_free_ns(self._table, cell, cost, now_ns)
 
     def queue_up(self, cell: Cell, cost: int, now_ns: int, cells: list[Cell]) -> None:
-        """Notes that a request waits in the cell, and adds the cell to `cells`."""
+        """Counts a request as waiting in the cell, and adds the cell to `cells`."""
         if not cell.waiters:
             # Evaluated before the waiter counts, so that the time until now is not taken for the delay of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]
