@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
-    """Returns for how many nanoseconds a hub that lost its data would have granted nothing on the limits in `answer`.
+    """Returns for how many nanoseconds a hub that has lost its data grants nothing on a limit, the longest if several.
 
-    It is the longest such time of the limits on which `answer` raises an allowance, which shows that it is over; 0 if
-    `answer` raises none.
+    Considers the limits on which `answer` raises an allowance, which shows that this time is over; returns 0 if it
+    raises none.
     """
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):

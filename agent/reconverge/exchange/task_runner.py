@@ -50,7 +50,7 @@ class TaskRunner:
 
     @property
     def is_here(self) -> bool:
-        """Returns whether the calling thread runs this runner's event loop, so that the runner stops while it waits."""
+        """Returns whether the calling thread runs this runner's event loop, so that a wait would stop the runner."""
         return thread_id() == self._thread_id
 
     def wake(self) -> None:

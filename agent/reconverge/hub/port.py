@@ -313,10 +313,10 @@ class KeyReader(Protocol):
 
     Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
     answered as of one moment; the answer includes all merged reports, whichever node or reader asks; the possible use
-    of a node whose lease has ended counts as used; each failure is raised as `HubUnavailable`. Does not promise: to
-    include what nodes have charged since their last report, which is at most the `allowances` in the answer and the
-    nodes' overdrafts; to distinguish the key from one that no node has used; that the answer is still true when it
-    arrives. No request may be admitted by it.
+    of a node whose lease has ended counts as used; each failure is raised as `HubUnavailable`.
+    Does not promise: to include what nodes have charged since their last report, which is at most the `allowances` in
+    the answer and the nodes' overdrafts; to distinguish the key from one that no node has used; that the answer is
+    still true when it arrives. No request may be admitted by it.
     """
 
     @property

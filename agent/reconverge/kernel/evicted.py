@@ -154,7 +154,7 @@ class Evicted:
     def _raised(self, counters: bytearray | None, places: list[int], amount: int) -> bytearray | None:
         """Raises the counters at `places` to at least `amount`.
 
-        Returns all counters; makes them if `counters` is None.
+        Returns all counters; makes them if `counters` is None and `amount` is not 0.
         """
         if amount == 0:
             return counters

@@ -186,7 +186,7 @@ class Bucket(CellMeter):
         cell.charged -= amount
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns the sum of all costs ever charged, and the bucket's level in thousandths of its unit."""
+        """Returns the sum of all costs ever charged, and the bucket's level in thousandths of a unit of cost."""
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:

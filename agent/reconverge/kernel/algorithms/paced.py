@@ -92,10 +92,7 @@ class LeakyBucket(Bucket):
         self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Drains the level.
-
-        While requests wait, saves what would drain beyond empty: late timers are made up for by it.
-        """
+        """Drains the level. While requests wait, saves what would drain beyond empty, to make up for late timers."""
         drained = self._drained(cell, now_ns)
         cell.credit = min(cell.credit, cell.level)  # a refund may have lowered the level
         surplus = drained - cell.level - cell.used * self._window_ns

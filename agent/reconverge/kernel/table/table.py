@@ -227,7 +227,7 @@ class Table(LimitState):
         return self.usages(key)[self.name]
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """Returns the usage of `key` by the name of the quota, which is the table's name."""
+        """Returns the usage of `key`, in a dictionary with one entry under the name of this table."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         now_ns = self.now_ns()
