@@ -74,10 +74,7 @@ keys that were asked about on four running agents at once admitted their quota; 
 
 
 class ExchangeDriver(Ownership):
-    """Makes all exchanges of one node with one hub.
-
-    Closes the hub's connections when the runner, which is a thread or a task, ends.
-    """
+    """Makes all exchanges of one node with one hub; closes its connections when the runner (thread or task) ends."""
 
     def __init__(
         self,
@@ -208,8 +205,7 @@ class ExchangeDriver(Ownership):
         """Makes the round of exchanges in progress check soon for other due work. Never waits, and never fails.
 
         If a request has begun to wait for the hub since the last call, this wakes the event loop at once, by a write to
-        the loop's pipe. Otherwise, as for a decision, which must do no output, it only sets a mark that the loop finds
-        soon.
+        the loop's pipe. Otherwise, as for a decision, it does no output, and only sets a mark that the loop finds soon.
         """
         self._called = True
         nudge, asked = self._nudge, self._note_asks()

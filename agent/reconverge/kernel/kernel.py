@@ -437,10 +437,7 @@ class Kernel(Node):
                 table.overflow.room = -1
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
-        """Puts the cells `held`, and all cells taken at `now_ns`, back into their queues.
-
-        A second call does no harm.
-        """
+        """Puts the cells `held`, and all cells taken at `now_ns`, back into their queues. May be called twice."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):

@@ -538,10 +538,7 @@ def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """Returns the headroom that the cell keeps, given this node's need and all nodes' needs.
-
-    It is the node's fair part of the capacity that was free at the hub's last answer.
-    """
+    """Returns the headroom that the cell keeps: its fair part (`need` of all `needs`) of the capacity last free."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:
