@@ -665,7 +665,7 @@ def _joined(asked: Sequence[Asked]) -> list[Asked]:
 def _closed_to(
     joined: Sequence[Asked], cost: int, kind: str | None
 ) -> list[tuple[Decision, Reservation | None]] | None:
-    """Returns the decisions of all limits in `joined` if one has a quota of 0, and charges none; None if none has."""
+    """Returns the decisions of all `joined` limits, without a charge, if one has a quota of 0; else returns None."""
     if not any(is_closed(each.limiter) for each in joined):
         return None
     return [(_decision_of(each, each.limiter.test, cost, kind), None) for each in joined]

@@ -66,9 +66,9 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
 
 
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
-    """Returns the use to expect once all nodes have `limit`; `usage` is the use under the limit before it.
+    """Returns the use to expect once all nodes have the new `limit`; `usage` is the use under the present limit.
 
-    If the limit before it has room and the new one has none, the wait is unknown, and a whole window is assumed.
+    If the present limit has room and the new one has none, the wait is unknown, and a whole window is assumed.
     """
     left = max(0, limit.capacity - usage.used)
     later = usage.next_free if usage.left <= 0 else limit.window_ns / SECOND_NS

@@ -29,8 +29,8 @@ from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
     """Returns a customer's limits in force, and whether they are provisional because its page is not fetched yet.
 
-    `was_pending`: whether the customer's previous limits were provisional; these then stay in force beside limits of
-    the page that count in another way.
+    `was_pending`: whether the customer's previous limits were provisional. Once its page has come, each of them that
+    the page's limit of the same name does not continue stays in force as a former limit.
     """
     customers = document.customers
     if not isinstance(customers, OnDemandCustomers):
@@ -74,9 +74,9 @@ def wait_for_page_blocking(document: Document, customer: str, within_s: float) -
 
 
 def keep_what_held(document: Document, customers: OnDemandCustomers, identity: str, now_s: float) -> bool:
-    """Keeps the provisional limits of a customer in force beside the limits of its page if these count in another way.
+    """Keeps those provisional limits of a customer in force that count in another way than the limits of its page.
 
-    Returns whether the page has the customer.
+    Returns whether the page has a contract for the customer.
     """
     customer = customers.peek(identity)
     if customer is None:

@@ -28,9 +28,9 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The requests of one customer for which a change of contracts turns the outcome, and which the same limits refuse.
+    """Those requests of one customer that a change newly refuses or newly admits, and that the same limits refuse.
 
-    The limits are the candidate's for requests that are newly refused, the present ones for requests newly admitted.
+    Newly refused requests are refused by limits of the candidate contracts, newly admitted ones by the present limits.
     """
 
     customer: str

@@ -99,9 +99,9 @@ def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[t
 
 
 def still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
-    """Returns the former limits to keep: those beside a present limit of the same name that counts in another way.
+    """Returns the former limits whose name a present limit has, if that limit counts in another way than they do.
 
-    A former limit is left out if another one that counts alike admits no more and ends no earlier.
+    Of two former limits that count in the same way, the one that admits more is left out if it ends no later.
     """
     apart: list[Former] = []
     for each in formers:
@@ -122,7 +122,7 @@ def _count_alike(one: Former, other: Former) -> bool:
 
 
 def _tightest(formers: Sequence[Former]) -> list[Former]:
-    """Returns `formers` without those that share their counts with another one that admits less."""
+    """Returns, of the former limits that share their counts, only the one that admits least."""
     tightest: list[Former] = []
     for each in sorted(formers, key=lambda former: former.limit.capacity):
         if not any(_count_alike(each, other) for other in tightest):

@@ -1,4 +1,4 @@
-"""The customers of one version of the contracts on a node that holds only some pages, and requests for other pages."""
+"""The customers of one version of the contracts on a node that holds some of its pages, and requests other pages."""
 
 # Theory of operation.
 #
