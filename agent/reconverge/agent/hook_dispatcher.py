@@ -46,7 +46,7 @@ ALIKE_MIN: Final = 0.85
 
 
 def _check_names(hooks: object) -> None:
-    """Raises InvalidSetting for a method that is named almost as an event for which the object has no own method."""
+    """Raises InvalidSetting for a method whose name is almost an event's, if `hooks` has no method for that event."""
     for cls in type(hooks).__mro__:
         if cls.__module__ == Hooks.__module__:
             continue
