@@ -105,8 +105,8 @@ class FleetShedder:
     def refusal(self, rank: int, now_ns: int, decision: Decision) -> ShedRefusal | None:
         """Returns the refusal of a request that the fleet's limit has refused; None if the node admits it anyway.
 
-        The node does so while it is cut off from the hub, if it has admitted fewer requests of the class than usual in
-        this window.
+        It does while it is cut off from the hub, if it has admitted fewer requests of the class than usual in this
+        window.
         """
         if self._is_partitioned(now_ns):
             memory = self.memories[rank]

@@ -69,7 +69,7 @@ class Dither:
 
 
 class Ladder:
-    """Divides the fraction to reject among the classes; in every sequence the most important class is first."""
+    """Divides the fraction to reject among the classes. In all sequences here the most important class is first."""
 
     def __init__(self, classes: int) -> None:
         self.fractions = [0.0] * classes
@@ -105,7 +105,7 @@ class Ladder:
     def deal(self, rejected: float, elapsed_s: float, *, pressed: bool) -> None:
         """Sets `fractions` so that the fraction `rejected` of all traffic is rejected.
 
-        May also begin with the next more important class, or spare the most important of the rejected classes again.
+        May also move `rung` by one class: to begin to reject the next more important class, or to end that again.
         `pressed` means that the pressure is above its target.
         """
         mix = self.mix

@@ -151,8 +151,8 @@ class LoopLag:
     def pressure(self, now_ns: int) -> float:
         """Returns the longest lag since the last call, divided by the target; a callback's wait so far counts, too.
 
-        The time to work off the connections in the backlog is added to the lag; if the kernel does not report the
-        backlog, a multiple of the shortest recent lag.
+        The time to work off the connections in the backlog is added to the lag. If the kernel does not report the
+        backlog, a multiple of the shortest recent lag is added in its place.
         """
         age_ns = 0 if self._answered else now_ns - self._sent_ns
         worst_ns = max(self._worst_ns, age_ns)
