@@ -200,7 +200,7 @@ def unwritten(text: str) -> str:
 
 
 def label_of(term: Term) -> str:
-    """Returns the limit's name in a `ContractDecision`; to that of a former limit adds "(former", quota and facts."""
+    """Returns the limit's name in a `ContractDecision`, such as "calls", or "calls (former 10/minute by customer)"."""
     return f"{term.name} (former {tier_name(term.limit)} by {', '.join(term.by)})" if term.former else term.name
 
 

@@ -175,7 +175,7 @@ def _moment(said: object) -> float:
 
 
 def _short_for(field: str, *kinds: type) -> Callable[[object], object]:
-    """Returns a validator that makes the table `{field: value}` of a value of one of `kinds`, and keeps other values."""
+    """Returns a validator that makes the table `{field: value}` of a value of one of `kinds`, and keeps all others."""
     return lambda said: {field: said} if isinstance(said, kinds) else said
 
 

@@ -29,8 +29,8 @@ from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
     """Returns a customer's limits in force, and whether they are provisional because its page is not fetched yet.
 
-    `was_pending`: whether the customer's previous limits were provisional. Once its page has come, each of them that
-    the page's limit of the same name does not continue stays in force as a former limit.
+    `was_pending`: whether the customer's previous limits were provisional. If its page has come meanwhile, those that
+    count in another way than the page's limits stay in force as former limits.
     """
     customers = document.customers
     if not isinstance(customers, OnDemandCustomers):

@@ -101,7 +101,7 @@ def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[t
 def still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
     """Returns the former limits whose name a present limit has, if that limit counts in another way than they do.
 
-    Of two former limits that count in the same way, the one that admits more is left out if it ends no later.
+    Of two former limits that count in the same way, the one that admits more is left out unless it ends later.
     """
     apart: list[Former] = []
     for each in formers:

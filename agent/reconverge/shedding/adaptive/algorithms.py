@@ -223,7 +223,7 @@ class Probing:
         return self.limit
 
     def _move(self, sample: Sample, known_ns: int) -> None:
-        """Moves the limit up or down after a window; `known_ns` is the baseline before it, 0 before the first window."""
+        """Moves the limit up or down after a window; `known_ns` is the baseline before it, 0 for the first window."""
         raise NotImplementedError
 
 
