@@ -661,7 +661,7 @@ class Agent:
     def plan_pace(
         self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> Callable[[], None]:
-        """Checks a change of the interval, and returns a function that makes it without fail; see `change_pace`."""
+        """Checks a change of the interval. Returns a function that makes it and cannot fail; see `change_pace`."""
         if limit is not None:
             self.limiter(limit, Limiter)
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)

@@ -183,7 +183,7 @@ class CentralLimiter:
         return ()
 
     def _declare(self) -> None:
-        """Declares the limits of all plans when the recording begins, as a paced limit stores permits from then on."""
+        """Declares the limits of all plans when the recording begins: a paced limit stores permits from then on."""
         for plan in self._document.plans.values():
             for name, each in plan.limits.items():
                 if not each.limit.slots:

@@ -80,7 +80,7 @@ class LimitStanding:
 
     @property
     def would_refuse(self) -> bool:
-        """Whether this limit would refuse the customer's next request if the limit were on, and not in shadow."""
+        """Whether this limit is in shadow for the customer, and would refuse its next request if it were on."""
         return not self.off and (self.decision.would_refuse or (self.shadow and not self.decision.allowed))
 
 
@@ -347,7 +347,7 @@ def _wait_s(standing: LimitStanding) -> float:
 
 
 def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
-    """Returns a sort key that puts the tightest limit first; limits that would refuse come before all others."""
+    """Returns a sort key: limits in shadow that would refuse come first, then those with the least left of the quota."""
     decision = standing.decision
     return not standing.would_refuse, decision.remaining / max(1, decision.limit)
 

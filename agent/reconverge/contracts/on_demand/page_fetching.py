@@ -315,7 +315,7 @@ class PagesOnDemand(PagesOfHub):
         self._decider.forget_standings()
 
     def _allowed(self, now_ns: int, interval_ns: int, wanted: int) -> int:
-        """Returns how many of the `wanted` pages may be fetched at once now."""
+        """Returns the most pages to fetch at once now; once memory is full, counts `wanted` ones and slows down."""
         if self._table.currsize + self._heaviest <= self._table.maxsize:
             return FETCHED_AT_ONCE
         begun_ns, fetched = self._in_full

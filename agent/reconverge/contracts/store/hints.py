@@ -122,7 +122,8 @@ class HintListener:
             self._thread = None
             if self._logged.is_new("thread"):
                 logger.warning(
-                    "reconverge: no thread can listen for hints of contracts; this node looks once in an interval: %s",
+                    "reconverge: no thread can listen for hints of contracts; this node looks for changes once in an "
+                    "interval: %s",
                     error,
                 )
 
@@ -290,7 +291,8 @@ class _Listening:
             loop.run_until_complete(loop.shutdown_asyncgens())
         except Exception:
             logger.exception(
-                "reconverge: listening for hints of changed contracts failed; this node looks once in an interval"
+                "reconverge: listening for hints of changed contracts failed; this node looks for changes once in an "
+                "interval"
             )
         finally:
             loop.close()
