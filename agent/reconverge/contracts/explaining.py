@@ -347,7 +347,7 @@ def _wait_s(standing: LimitStanding) -> float:
 
 
 def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
-    """Returns a sort key: limits in shadow that would refuse come first, then those with the least left of the quota."""
+    """Returns a sort key: first limits in shadow that would refuse, then those with the least of their quota left."""
     decision = standing.decision
     return not standing.would_refuse, decision.remaining / max(1, decision.limit)
 
