@@ -98,7 +98,7 @@ class Lifecycle:
             self._kernel.wake = self.wake
 
     def in_a_block(self) -> None:
-        """Notes that a `with` block holds the agent: it will be stopped, so a second agent is no mistake."""
+        """Notes that a `with` block holds the agent and will stop it, so that a second agent causes no warning."""
         if self._in_use is not None:
             self._in_use.ends()
             self._in_use = None

@@ -151,7 +151,7 @@ class Explainer(Protocol):
     """
 
     def explain(self, customer: str, **facts: str) -> Explanation:
-        """Explains whether a customer may go on now. `facts` are the facts by which limits count, as in `user="ada"`.
+        """Explains whether a customer's next request would be admitted; `facts` are the facts by which limits count.
 
         Raises MissingFact if a limit counts by a fact that `facts` lacks, and InvalidKey for a fact that cannot be in a
         key.

@@ -114,7 +114,7 @@ class HubExplainer:
         self._kernel = asking_kernel(namespace, hub)
 
     async def explain(self, customer: str, **facts: str) -> Explanation:
-        """Explains whether a customer may go on, by the fleet's use.
+        """Explains whether a customer's next request would be admitted, by the fleet's use.
 
         Switches and caps of single nodes are unknown here. Raises MissingFact; InvalidKey for a fact that is no text,
         or empty; InvalidContracts for an invalid customer name; HubUnavailable.

@@ -213,8 +213,9 @@ class HubBook(ChangingBook):
     ) -> bool:
         """Stores the pages of a change, then its index. Returns whether the index was stored.
 
-        The index is not stored if another change came first. With a `rewritten` history, pages that belong only to the
-        former history are deleted at once.
+        `payload` and `before` are the index that was read at the hub, in bytes and parsed. If the hub has another one
+        by now, because another change came first, the new index is not stored. With a `rewritten` history, pages that
+        belong only to the former history are deleted at once.
         """
         parts = divided(after, pages=None if before is None else len(before.outline.customers))
         entry = _entry_page(change, parts.outline)
@@ -249,7 +250,10 @@ class HubBook(ChangingBook):
         return swapped
 
     async def _retire(self, former: Sequence[str], index: Index) -> None:
-        """Lets the hub delete the pages that belong to no kept version any more, after RETIRED_S."""
+        """Lets the hub delete, after RETIRED_S, the pages that only versions dropped from the history have.
+
+        `former` has the digests of the history before the change, `index` those of the history after it.
+        """
         dropped = [each for each in former if each not in index.history]
         if not dropped:
             return
