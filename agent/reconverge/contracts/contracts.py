@@ -519,12 +519,12 @@ class Contracts:
         return Standing(terms.plan, parts, terms.until, plain, pending)
 
     def _begin_standings_anew(self) -> None:
-        """Empties the cache of customers' limits in force; entries move to `_formerly`. The caller holds the lock."""
+        """Moves all cached limits of customers to `_formerly`, as another document applies. The caller has the lock."""
         self._formerly = (self._standings, *self._formerly)
         self._standings = {}
 
     def _keep_pending(self) -> None:
-        """Drops all entries of `_formerly` except provisional ones, which are needed when the customer's page comes."""
+        """Drops from `_formerly` all but provisional limits, which are needed when a customer's page is fetched."""
         formerly = self._formerly
         kept: dict[str, Standing] = {}
         for standings in reversed(formerly):

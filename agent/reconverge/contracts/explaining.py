@@ -121,7 +121,7 @@ class LimitExplained:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The explanation for one customer: whether it is admitted now, and if not, which limits refuse, how long."""
+    """The explanation for one customer: whether it is admitted now, and if not, which limits refuse it, how long."""
 
     customer: str
     plan: str

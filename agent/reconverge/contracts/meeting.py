@@ -60,7 +60,7 @@ async def wait_for_page(document: Document, customer: str, within_s: float) -> f
 
 
 def wait_for_page_blocking(document: Document, customer: str, within_s: float) -> float:
-    """Waits as `wait_for_page` does, but blocks the calling thread; does not wait on an event loop or in a handler."""
+    """Waits as `wait_for_page` does, but blocks the thread; returns at once on an event loop or in a signal handler."""
     customers, begun_ns = document.customers, SystemClock.monotonic_ns()
     if within_s > 0 and isinstance(customers, OnDemandCustomers) and not (has_a_loop() or in_a_handler()):
         arrival = customers.arrival(customer)

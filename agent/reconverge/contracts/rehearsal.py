@@ -28,9 +28,9 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Those requests of one customer that a change newly refuses or newly admits, and that the same limits refuse.
+    """Requests of one customer whose outcome a change of contracts turns: all newly refused, or all newly admitted.
 
-    Newly refused requests are refused by limits of the candidate contracts, newly admitted ones by the present limits.
+    The same limits refuse all of them: limits of the candidate contracts if newly refused, else of the present ones.
     """
 
     customer: str

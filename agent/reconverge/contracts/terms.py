@@ -72,7 +72,10 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
 
 
 def stages(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> list[tuple[str, float]]:
-    """Returns the plans of a customer so far, in order, each with its end in seconds since 1970, infinite if none."""
+    """Returns the plans that a customer has had until `now_s`, in order: the name and the end of each.
+
+    Moments are in seconds since 1970; a plan without an end has an infinite one.
+    """
     name, since = customer.plan, customer.since
     end = inf if customer.until is None else customer.until
     passed: list[tuple[str, float]] = []

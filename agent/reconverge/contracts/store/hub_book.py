@@ -132,9 +132,8 @@ class HubBook(ChangingBook):
     async def forget(self, identity: str, *, author: str) -> int | None:
         """Erases a customer as `Book.forget` does.
 
-        Pages with the customer's name are deleted at once, except two kinds. A page that belongs only to versions
-        beyond the history stays for up to RETIRED_S. So does a page that was stored by a writer whose change came too
-        late.
+        Pages with the customer's name are deleted at once, except two kinds, which stay for up to RETIRED_S: pages that
+        only versions older than the history have, and pages of a writer whose change came too late.
         """
         check_author(author)
         check_identity(identity, "identity")
