@@ -839,7 +839,7 @@ class Agent:
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
         """Registers a bound method that is called when an identity is erased, as long as its object lives.
 
-        The method gets a function that returns whether a name is to be erased. It must neither wait nor raise.
+        The method gets a function that returns whether a name is to be erased. The method must neither wait nor raise.
         """
         self._erasing.listen(method)
 

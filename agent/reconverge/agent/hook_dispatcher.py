@@ -84,7 +84,7 @@ class HookDispatcher:
         self.start_over()
 
     def start_over(self) -> None:
-        """Makes a new beginning, also in a forked child, which has neither its parent's thread nor its counts."""
+        """Starts anew, also in a forked child, which has neither its parent's thread nor its counts."""
         self._end = threading.Event()  # fork: this makes another one for the child
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -229,7 +229,7 @@ def _taken(queue: deque[Any]) -> Iterator[Any]:
 
 
 class _Keys:
-    """The keys of events by limit, until the events are reported."""
+    """The keys that events of one kind, such as refusals, were about, by limit, until hooks are called with them."""
 
     def __init__(self) -> None:
         self._keys: dict[str, dict[str, None]] = {}

@@ -145,7 +145,7 @@ class Lifecycle:
             self._in_use.ends()
 
     def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
-        """Checks the hub as `Agent.check` does, but yields the seconds to sleep before each next look."""
+        """Checks the hub as `Agent.check` does, but yields the seconds that the caller has to sleep each time."""
         timeout_s = in_seconds(timeout)
         check_seconds("timeout", timeout_s, 0.0, 3600.0)
         self.required.checks()

@@ -137,7 +137,7 @@ class Publishing:
         self._close()
 
     async def _look(self, board: SnapshotBoard) -> bool:
-        """Sends a snapshot to a hub if a console is open there. Returns whether it is. Raises HubUnavailable."""
+        """Sends a snapshot to a hub if a console is open there. Returns whether one is open. Raises HubUnavailable."""
         agent = self._agent()
         if agent is None or await board.watched_s() <= 0:
             return False
