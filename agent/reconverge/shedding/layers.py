@@ -110,7 +110,7 @@ class Layer(Protocol):
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:
-        """Admits a request that `enter` refused, as the layer is in shadow. Returns its ticket, or None."""
+        """Admits a request that `enter` refused, as the layer is in shadow. Returns its ticket; None without one."""
         ...
 
     def readings(self) -> Mapping[str, float]:

@@ -144,7 +144,7 @@ class RunningCount:
 
 
 def checked_partitions(partitions: object, names: Sequence[str]) -> tuple[float, ...]:
-    """Returns the fraction of the limit guaranteed to each class, in the order of `names`; 0.0 for others.
+    """Returns the fraction of the limit guaranteed to each class, in the order of `names`; 0.0 if none is given.
 
     Raises InvalidSetting for an unknown class, an unusable fraction, or fractions that sum to more than 1.
     """

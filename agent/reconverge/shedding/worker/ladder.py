@@ -57,7 +57,7 @@ class Dither:
         self.threshold = int(min(max(fraction, 0.0), 1.0) * WHOLE_64)
 
     def chosen(self) -> bool:
-        """Whether the next request is chosen."""
+        """Counts the next request, and returns whether it is chosen."""
         number = next(self._numbers)
         threshold = self.threshold
         return threshold > 0 and (number * GOLDEN_64 & _MASK_64) < threshold
@@ -69,7 +69,7 @@ class Dither:
 
 
 class Ladder:
-    """Divides the fraction to reject among the classes. In all sequences here the most important class is first."""
+    """Divides the fraction to reject among the classes. All its sequences begin with the most important class."""
 
     def __init__(self, classes: int) -> None:
         self.fractions = [0.0] * classes

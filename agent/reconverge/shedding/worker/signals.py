@@ -220,7 +220,10 @@ class Occupancy:
 
 
 def pressure_of(busy: float, target: float) -> float:
-    """Returns a busy fraction's pressure: 1.0 at the target, proportional near it, FULL_PRESSURE if all are busy."""
+    """Returns the pressure if the fraction `busy` of all threads is busy, where `target` is wanted.
+
+    It is 1.0 at the target, proportional to the fraction below it, and FULL_PRESSURE if all threads are busy.
+    """
     if busy <= target:
         return busy / target
     beyond = min(1.0, (busy - target) / (1.0 - target))
