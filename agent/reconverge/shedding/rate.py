@@ -1,4 +1,4 @@
-"""The layer for request rates: charges a limiter once for each request, and gives back if a later layer refuses it."""
+"""The layer for request rates: charges a limiter for each request, and refunds the charge if a later layer refuses."""
 
 from __future__ import annotations
 

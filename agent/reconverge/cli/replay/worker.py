@@ -1,9 +1,9 @@
 """One node of a replayed fleet: a process that makes its part of the requests, and records its decisions.
 
 Under each policy two independent agents, with the same settings, hub and wire, decide each request. One agent decides
-by `RateLimiter.allow`, as in an application; this call is timed, and as the floor an increment in a dictionary beside
-it. Then the other agent decides, and its decisions are judged: its call takes many times as long, as it returns a
-`Verdict`, which names the window of the hub's clock to which the charge belongs.
+by `RateLimiter.allow`, as in an application. This call is timed, and so is an increment in a dictionary, as the least
+time that any limiter takes. Then the other agent decides, and its decisions are judged: its call takes many times as
+long, as it returns a `Verdict`, which names the window of the hub's clock to which the charge belongs.
 """
 
 from __future__ import annotations

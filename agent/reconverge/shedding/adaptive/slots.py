@@ -1,4 +1,4 @@
-"""The requests in progress, by class, under one limit that is never exceeded."""
+"""Counts the requests in progress, by class, and starts new ones as long as one limit for all of them allows it."""
 
 # Theory of operation.
 #

@@ -1,4 +1,4 @@
-"""Selects the requests to reject, given their fraction of all: the least important class first, evenly within it."""
+"""Selects a given fraction of all requests to reject: the least important class first, evenly within each class."""
 
 # Theory of operation.
 #
