@@ -250,7 +250,7 @@ class CentralLimiter:
         return tuple(-1 if fact == CUSTOMER else self._shape.facts.index(fact) for fact in term.by)
 
     def _table_of(self, term: Term, customer: str | None) -> Table:
-        """Returns the kernel's table that counts a limit: for `customer` alone; if None, for all who have its quota.
+        """Returns the kernel's table that counts a limit: for `customer` alone; if None, for all with the same quota.
 
         A table for one customer is changed to the limit's present quota if possible, and otherwise replaced.
         """
