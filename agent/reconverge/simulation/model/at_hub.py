@@ -1,4 +1,4 @@
-"""The merge of a report, as the proof models it: the hub replaces its entry of the name, grants more, and answers."""
+"""The merge of a report, as the proof models it: the hub changes the name's ledger entry, grants more, and answers."""
 
 # Theory of operation.
 #

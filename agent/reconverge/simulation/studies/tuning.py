@@ -161,7 +161,7 @@ def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | Non
 
 
 def nearest(options: Iterable[Option], *, over_pct: float) -> Option | None:
-    """Returns the option that refuses least of those whose bound is at most `over_pct`; None if there is none."""
+    """Returns the option that refuses least among those over the limit by at most `over_pct`; None if there is none."""
     within = (option for option in options if option.over_max_pct <= over_pct)
     return min(within, key=lambda option: (option.falsely_refused_pct, -option.sync_interval_s), default=None)
 

@@ -26,7 +26,7 @@ REPORTING_S = 2 * INTERVAL_S
 
 
 def operator(trial: Trial, scene: Scene) -> Adoptable:
-    """Returns the hub as an operator's command opens it. Skips the test if the hub cannot be ordered to go on."""
+    """Returns the hub as an operator's command opens it. Skips the test if the hub takes no orders to adopt a loss."""
     hub = scene.keep(trial.make_operator(scene.hub))
     if not isinstance(hub, Adoptable):
         raise SkipTest("this hub is no reconverge.hub.Adoptable, so it cannot be ordered to go on after a loss of data")

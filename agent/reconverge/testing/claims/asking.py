@@ -1,7 +1,7 @@
 """Promises of a hub to nodes whose requests wait for its answer: it grants their cost if there is room, and no more.
 
-A hub that never keeps a scarce key to itself treats such a request as a large demand, and grants allowances as usual.
-It does not mark its answers, and these claims are skipped.
+A hub that never decides single requests treats such a request as a large demand, and grants allowances as usual. It
+does not mark its answers, and these claims are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CROWD: Final = 32
 
 
 async def voices(scene: Scene, count: int) -> list[Voice]:
-    """Returns `count` new nodes that the hub knows. Skips the test if the hub grants allowances of every scarce key."""
+    """Returns `count` new nodes that the hub knows. Skips the test if the hub grants nodes only allowances."""
     them = [scene.voice() for _ in range(count)]
     for voice in them:
         await voice.says_hello()
@@ -34,7 +34,7 @@ async def voices(scene: Scene, count: int) -> list[Voice]:
 
 
 def may_charge(few: LimitReport, answer: CellAnswer, current: int = 0) -> int:
-    """Returns how much more a node that has charged `current` may charge of the limit `few` after this answer."""
+    """Returns how much more of the limit `few` a node that has charged `current` may charge after this answer."""
     assert answer.nodes >= AT_HUB, "the key is not kept at the hub"
     return answer.allowance - (0 if few is BUCKET else current)
 

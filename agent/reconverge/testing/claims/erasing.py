@@ -70,7 +70,7 @@ async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, cu
 
 
 def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
-    """Returns the hub's usage ledger twice, as `UsageLedger` and as `UsageEraser`. Skips the test if it is not both."""
+    """Returns the same hub twice: as a `UsageLedger` and as a `UsageEraser`. Skips the test if it is not both."""
     hub = scene.another_hub()
     usage = hub.usage if isinstance(hub, UsageHub) else None
     eraser: object = usage
@@ -85,7 +85,7 @@ def today(scene: Scene) -> Period:
 
 
 async def tells(hub: UsageLedger, day: Period, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
-    """Makes an account report its counts of a day; `said` has keys of one shard, each with its cost."""
+    """Makes an account report its counts of a day to `hub`; `said` has keys of one shard, each with its cost."""
     rows = [UsageRow(day, key, Counts(cost, cost, 0)) for key, cost in said]
     shard = shard_of(said[0][0].identity, hub.shards)
     recorded = await hub.record(UsageBatch(account, shard, sequence, sequence - 1, rows, Retention()))

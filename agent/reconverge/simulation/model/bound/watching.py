@@ -170,7 +170,7 @@ class NodeWatch:
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
 
     def starts_with(self, syncer: Syncer) -> None:
-        """Takes the step of a new name that takes over the unreported use of an earlier name of the node."""
+        """Takes the step by which a node's new name takes over use that the node has not reported under its old one."""
         used = self._read(syncer)["node.used"]
         self._cells[syncer] = self._cell(syncer)
         if used:

@@ -209,7 +209,7 @@ class Watch(NodeWatch):
         self.binding.step(name, gives_up, None, chosen)
 
     def _compare(self, name: BoundName, there: LedgerEntry) -> None:
-        """Rejects a change of a name's entry `there` since its last step, if no batch of the name was merged."""
+        """Raises UnboundStep if the entry of `name`, now `there`, has changed without a merge of its node's batch."""
         entry = name.any_scene.entry
         if there.debt < value_of(entry.debt) and self.binding.terms.meter is MeterClass.DATED:
             self.binding.step(name, "dated use expires at the hub", {"entry.debt": there.debt})
