@@ -163,7 +163,7 @@ def decode_answer(payload: object) -> Answer:
 
 
 def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
-    """Returns the sums of all accounts, by limit, from the accounts that a hub stores. Raises HubUnavailable."""
+    """Returns the sums of a hub's stored accounts, by limit. Raises HubUnavailable if an account is invalid."""
     sums: dict[str, Totals] = {}
     try:
         for payload in accounts.values():

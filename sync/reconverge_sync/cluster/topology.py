@@ -40,7 +40,7 @@ PLACES_MAX: Final = 1000
 
 
 class SlotMap(NamedTuple):
-    """The owners of the slots that were asked for, as one server knows them."""
+    """The servers that own the hash slots asked for, according to one server."""
 
     owners: dict[int, Place]
     """The server that owns each slot that was asked for, by the number of the slot."""

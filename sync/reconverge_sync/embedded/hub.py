@@ -217,7 +217,7 @@ class EmbeddedHub:
         return (self.directory / "ready").exists() and self._kept()
 
     def _kept(self) -> bool:
-        """Whether a supervisor runs, which holds the lock of the directory."""
+        """Whether a supervisor keeps the server running: it holds the lock of the directory for as long."""
         with _joining:
             directory = os.open(self.directory, os.O_RDONLY)
             try:

@@ -1,4 +1,4 @@
-"""Replaces a node's last report of a cell by the new one: its reset, the allowances given back, and its counts."""
+"""Puts a node's new report of a cell in the place of the last one: its reset, the allowances given back, its counts."""
 
 from __future__ import annotations
 

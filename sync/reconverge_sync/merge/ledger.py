@@ -559,7 +559,7 @@ class LedgerCell:
     def withhold(self, amount: int, hub_us: int) -> None:
         """Counts `amount`, the part of the capacity that a new key begins without, as used by departed nodes.
 
-        So that part of a bucket drains as the use of departed nodes does.
+        In a bucket this part then drains like the use of departed nodes.
         """
         entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, allowance=amount)
         self.entries[DEPARTED] = entry

@@ -153,7 +153,7 @@ class MqttLink:
                 _paho(self._client).unsubscribe(list(topics))
 
     async def _subscribed(self, client: aiomqtt.Client, topics: Sequence[str]) -> bool:
-        """Subscribes to topics; returns whether the broker has accepted all of them. Raises the client's errors."""
+        """Subscribes to topics. Returns whether the broker has accepted all of them. Raises the client's errors."""
         codes = await client.subscribe(
             [(topic, SubscribeOptions(qos=1) if self._address.protocol == "5" else 1) for topic in topics]  # type: ignore[arg-type]  # pairs of either kind are taken
         )

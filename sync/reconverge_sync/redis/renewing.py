@@ -25,7 +25,7 @@ from reconverge_sync.redis.errors import from_wrong_server
 
 
 class WrongReplies:
-    """Counts the replies, to connections of one client, which show that the server is the wrong one."""
+    """The number of replies to one client's connections which show that the server is the wrong one."""
 
     __slots__ = ("count",)
 

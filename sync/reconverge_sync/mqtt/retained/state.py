@@ -25,7 +25,7 @@ ECHO: Final = "echo"
 
 
 class Retained:
-    """The messages that the broker retains, as one member has received them; `Wire` to the broker for their senders.
+    """The messages that the broker retains, as one member has received them. Implements `Wire`, which sends them.
 
     `rejects` counts the messages that were ignored, by reason.
     """

@@ -320,7 +320,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
 
 
 def finding_of(failure: RedisFailure, address: Address, check: str = EXCHANGE) -> Finding:
-    """Returns the finding about a failure. `check` is its check if the kind of failure has no advice of its own."""
+    """Returns the finding about a failure, under the check that this kind of failure fails; `check` if it has none."""
     known = _ADVICE.get(failure.kind)
     if known is None:
         fact, remedy = f"the server answered: {failure.text}", "The server's log may say more."
