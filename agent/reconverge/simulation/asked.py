@@ -81,7 +81,7 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A second limit, to which each request is charged as well; all keys of one of its `groups` share a quota."""
+    """A second limit, to which each request is charged, too; it divides all keys into `groups`, and counts by group."""
 
     limit: Limit
     groups: int

@@ -294,8 +294,8 @@ def _scarce_case(random: Random, seed: int) -> Case:
 def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
     """Draws a case in which the nodes keep the ledger among themselves, and the leader is cut off, killed or stalled.
 
-    If the network stays whole, requests and faults are those of `scarce` if it is given. Under policies other than
-    strict, a new leader, like a hub that has lost its data, waits for no absent node: so no node is absent.
+    If the network stays whole, the requests and faults of `scarce` are used, if it is given. Except under strict, a new
+    leader waits for no absent node, and neither does a hub that has lost its data: so no node is absent.
     """
     split = random.random() < SPLIT_SHARE
     if split:

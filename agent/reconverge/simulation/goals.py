@@ -1,7 +1,7 @@
 """Compares the figures of policies with their goals. Run as `python -m reconverge.simulation.goals`.
 
-Prints a page in Markdown with a row for each chapter, or with `--only` a row for each situation and all policies. The
-seeds are not those with which any constant was tuned.
+Prints a page in Markdown with a row for each chapter, or with `--only` a row for each situation and policy. The runs
+have other seeds than those by which constants were tuned.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _few(fleet: Fleet, demand: float) -> dict[str, Experiment]:
 
 
 def _shared(*parts: int) -> Fleet:
-    """Returns a fleet whose limit has a guaranteed share of 1/n for each n in `parts`, and a pool of the rest."""
+    """Returns a fleet whose limit has a guaranteed share of 1/n for each n in `parts`; all may use what is left."""
     fleet = _fleet()
     return replace(fleet, shares=tuple(replace(fleet.limit, quota=fleet.limit.quota // part) for part in parts))
 

@@ -145,7 +145,7 @@ def _onoff(shape: _PatternShape) -> _Drawn:
 
 
 def _flash(shape: _PatternShape) -> _Drawn:
-    """Draws traffic of which a share comes as a crowd at the beginning of each window, and the rest all over it."""
+    """Draws traffic of which a share comes as a crowd at the beginning of each window, and the other part anytime."""
     for window in range(shape.windows):
         for _ in range(shape.count(shape.per_window)):
             crowd = shape.random.random() < FLASH_SHARE

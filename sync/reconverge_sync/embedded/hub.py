@@ -88,7 +88,7 @@ class EmbeddedHub:
 
     @property
     def url(self) -> str:
-        """The URL of the private server, for a client that does not itself keep the server running."""
+        """The URL of the private server, for another client, which does not by itself keep the server running."""
         return f"redis+unix://{self.directory / 'redis.sock'}"
 
     @property
@@ -169,7 +169,7 @@ class EmbeddedHub:
         return await self._redis.keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints:
-        """Returns a listener for hints of changed contracts, which does not itself keep the server running."""
+        """Returns a listener for hints of changed contracts; the listener alone does not keep the server running."""
         return self._redis.hints()
 
     async def watch(self, *, keep_s: float) -> None:

@@ -449,7 +449,7 @@ class LedgerCell:
         return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
 
     def go_to(self, rule: LimitRule, epoch: int) -> None:
-        """Moves the cell into the window `epoch`, unless that is the one before the cell's, as a late report has."""
+        """Moves the cell into the window `epoch`, unless that is the window before its own, as in a late report."""
         if epoch > self.epoch or epoch < self.epoch - 1:
             self.roll(rule, epoch)
 

@@ -126,7 +126,7 @@ class Lending:
         return Lent(hub_us, generation, Status.STALE if stale else Status.MERGED, tuple(held))
 
     def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:
-        """Removes wishes from the list that no report has renewed for long, and returns the others."""
+        """Removes wishes that no report has renewed for long from the list, and returns the wishes that are left."""
         for identity, wish in list(self.wishes.items()):
             if hub_us - wish.heard_us > wish.fades_us + 2 * lease_us:
                 del self.wishes[identity]

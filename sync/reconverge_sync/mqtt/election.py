@@ -1,4 +1,4 @@
-"""Elects the one member that answers all others, through a broker and without a shared clock. No I/O."""
+"""Elects the one member that answers all other members, through a broker and without a shared clock. No I/O."""
 
 # Theory of operation.
 #

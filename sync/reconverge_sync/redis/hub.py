@@ -399,5 +399,5 @@ def _cells_of(limit: LimitReport) -> str:
 
 
 def open_redis(url: str, settings: HubSettings) -> RedisHub:
-    """Returns the hub of a `redis://`, `rediss://` or `redis+unix://` URL, or of the same with `valkey`."""
+    """Returns the hub of a URL that begins with `redis://`, `rediss://`, `redis+unix://` or their `valkey` forms."""
     return RedisHub(url, settings)

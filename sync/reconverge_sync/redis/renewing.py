@@ -1,4 +1,4 @@
-"""Connections that connect anew after a reply which shows that the server is the wrong one, such as READONLY."""
+"""Connections to Redis that are replaced after a reply which shows that the server is the wrong one: READONLY, ..."""
 
 # Theory of operation.
 #

@@ -252,7 +252,7 @@ class RedisAddresses:
             raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from error
 
     def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
-        """Returns the Redis key of an hour's sketches, with a hash of `secret`, as others may see key names."""
+        """Returns the Redis key of an hour's sketches, with a hash of `secret`, because key names are no secret."""
         return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
 
 

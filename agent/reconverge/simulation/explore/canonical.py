@@ -74,7 +74,7 @@ class Walk:
         self._slice = wall_ns * (world.limit.slices or 1) // window_ns
 
     def large(self, one: float) -> None:
-        """Appends a large number; if it is a moment, or minus a moment, its distance from the present time instead."""
+        """Appends a large number; in place of a moment, or of minus a moment, its distance from the present time."""
         if one in (NEVER_NS, -NEVER_NS):  # the commonest values
             self.found.append(one)
             return
@@ -103,7 +103,7 @@ class Walk:
         self.found.append(one)
 
     def name(self, one: str) -> None:
-        """Appends a string; if it is a node's name, the number of that name instead."""
+        """Appends a string; in place of a node's name, the number of that name."""
         if one[:1] in _NAMES:
             self.found.append(self.names.setdefault(one, len(self.names)))
         else:

@@ -22,7 +22,7 @@ class PlansByClass(dict[type, PlanT], Generic[PlanT]):
 
 
 def slots_of(kind: type) -> list[str]:
-    """Returns the names of all slots that the objects of a class have, with those of its base classes."""
+    """Returns the names of all slots (`__slots__`) that the objects of a class have, inherited slots included."""
     found: list[str] = []
     for each in kind.__mro__:
         names = each.__dict__.get("__slots__", ())

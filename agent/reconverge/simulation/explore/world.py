@@ -180,7 +180,7 @@ class SmallWorld:
                 self.nodes[index].asks(self.table(index), key, cost)
 
     def stops_asking(self, index: int) -> int:
-        """Ends the waiting of a node's requests. Returns the cost of those that are then admitted."""
+        """Ends the waiting of a node's requests. Returns the summed cost of those that are admitted thereby."""
         node, admitted = self.nodes[index], 0
         for key, cost in node.stops_asking(self.table(index)):
             self._admit(node, cost, self.table(index).observe(key, self.clock.monotonic_ns()), key)

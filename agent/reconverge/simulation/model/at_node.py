@@ -313,9 +313,9 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
 
 
 def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
-    """Returns the end of the lease after an answer, and the fact that the lease may end then.
+    """Returns the end of the node's lease after an answer, and the fact that the lease may end then.
 
-    `own` is the fact that the answer comes from the same data of the hub as earlier answers to the node.
+    `own` is the fact that the hub has not lost its data between the node's last answer and this one.
     """
     until = law.any("until", lambda after: after.node.until, whole=False)
     end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease

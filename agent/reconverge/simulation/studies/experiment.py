@@ -142,7 +142,7 @@ def run(
     processes: int = 1,
     watch: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Figures], dict[str, list[RunFigures]]]:
-    """Returns each policy's figures, first over all seeds, then those of each run; calls `watch` after each run."""
+    """Returns the figures by policy over all seeds, and by policy of each run; calls `watch` after each run."""
     trials = [ExperimentRun(experiment, policy, seed) for seed in seeds for policy in policies]
     runs: dict[str, list[RunFigures]] = {policy.name: [] for policy in policies}
     for trial, figures in zip(trials, run_all(trials, processes=processes, watch=watch), strict=True):

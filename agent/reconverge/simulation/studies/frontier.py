@@ -97,7 +97,7 @@ class RuleLimiter:
 
 
 def limit_for_each(_situation: Situation, asked: Sequence[int]) -> int:
-    """Returns the cost that the fleet admits if each node applies the whole limit by itself."""
+    """Returns the cost that the fleet admits if each node applies the whole limit to its own requests alone."""
     return sum(min(each, QUOTA) for each in asked)
 
 

@@ -59,7 +59,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_a_loss_that_is_adopted_is_waited_for_no_longer(self, scene: Scene) -> None:
-        """After an operator's order the hub keeps the nodes' reports, and grants the rest of a strict limit again."""
+        """After an operator's order the hub keeps nodes' reports, and grants the free part of a strict limit again."""
         hub = operator(self, scene)
         ada, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)

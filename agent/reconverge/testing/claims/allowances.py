@@ -140,7 +140,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_smallest_capacity_of_all_live_nodes_counts(self, scene: Scene) -> None:
-        """While nodes change a limit one by one, the hub grants up to the smallest capacity of those that live."""
+        """While nodes change a limit one by one, the hub grants up to the smallest capacity that live nodes declare."""
         ada, bob = scene.voice(), scene.voice()
         smaller = limit(quota=60)
         await bob.reports(of=smaller, need=1)

@@ -103,7 +103,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_parts_of_a_request_add_up(self, scene: Scene) -> None:
-        """When use fades on several nodes, the sum of the faded parts is granted to the first node that asks, once."""
+        """When use fades on several nodes, the parts of a unit that fade on each add up, and are granted once."""
         crowd = await voices(scene, FEW)
         assert [1] * FEW == [may_charge(SLIDING, await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
         for voice in crowd:
@@ -157,7 +157,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_a_node_that_does_not_ask_is_granted_allowances_ahead(self, scene: Scene) -> None:
-        """A node that does not ask is granted allowances in advance, and a node that asks is granted the rest."""
+        """A node that does not ask is granted allowances in advance, and a node that asks is granted what is left."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 1 == may_charge(few, await ada.asks(of=few, waits=1))

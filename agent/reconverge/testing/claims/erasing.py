@@ -235,7 +235,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_a_loss_of_data_takes_the_orders_along(self, scene: Scene) -> None:
-        """Orders to erase identities are lost with the rest of the hub's data."""
+        """When the hub loses its data, it loses the orders to erase identities, too."""
         hub = operator(self, scene)
         await hub.order_erasure(["one"])
         await self.lose_data(scene.hub)
@@ -244,7 +244,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_usage_is_erased_with_its_events(self, scene: Scene) -> None:
-        """Erasure deletes totals, accounts' reports and unconfirmed events of the identity; those of others stay."""
+        """Erasure deletes an identity's totals, accounts' reports and unconfirmed events; other identities' stay."""
         hub, (usage, _), day = operator(self, scene), ledger(scene), today(scene)
         await tells(usage, day, "one", 1, (ADA_CALLS, 5))
         await tells(usage, day, "two", 1, (BOB_CALLS, 7))

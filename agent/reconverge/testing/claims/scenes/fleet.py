@@ -83,9 +83,9 @@ class ClaimNode:
             self._asked.append((key, cost, cells))
 
     def goes_on(self) -> list[tuple[str, int, int]]:
-        """Decides all waiting requests again, and ends the wait of those that are not admitted.
+        """Decides all waiting requests again, and ends the wait of those that are refused, too.
 
-        Returns the key, the cost and the window of each that was admitted.
+        Returns the key, the cost and the window of each request that was admitted.
         """
         gate, admitted = gate_of(self._table), list[tuple[str, int, int]]()
         for key, cost, cells in self._asked:
@@ -239,7 +239,7 @@ class FleetOfClaims:
             self._clock.advance_ns(int(random.choice(parts) * min(self._limit.window_ns, LEASE_NS)))
 
     def ask(self, member: ClaimNode, key: str, cost: int, *, times: int) -> None:
-        """Sends `times` requests to one node; some of those admitted are settled for less."""
+        """Sends `times` requests to one node, and settles some of the admitted requests for less."""
         truth = self.truth[key]
         for _ in range(times):
             epoch = member.admits(key, cost)
