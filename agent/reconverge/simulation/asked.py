@@ -169,7 +169,10 @@ class SimulatedLimit:
         return self._asking[number], SHARED_KEY
 
     def _decide_jointly(self, limit: Decider, key: str, cost: int, beside: Beside) -> Judged:
-        """Charges both limits together if both surely admit the request; else decides each of them exactly."""
+        """Charges both limits together if both surely admit the request; else decides each of them exactly.
+
+        Returns the key and the verdict of each limit.
+        """
         other, group = self._beside_asking.limit, beside.key_of(key)
         decided = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
         if decided is None:

@@ -344,7 +344,7 @@ class World:
                 self._push(what.end_ns, FAULT, 0, node)
 
     def _stop(self, node: FleetMember) -> None:
-        """Stops a node in good order. If its last report gets lost, kills it when the fault restarts it."""
+        """Begins to stop a node in good order: it gets no more requests, and sends its last report."""
         if node.serves:
             node.stopping = True
             for asker in [asker for asker in self.askers if asker.node is node]:

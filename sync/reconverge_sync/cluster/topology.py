@@ -54,7 +54,7 @@ def slot_of(shard: int) -> int:
 
 
 def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
-    """Reads the reply of the server `asked` to `CLUSTER SLOTS`, for the `wanted` slots.
+    """Returns the owners of the `wanted` slots, by the reply of the server `asked` to `CLUSTER SLOTS`.
 
     Raises ValueError if the reply is invalid.
     """

@@ -152,7 +152,7 @@ class EmbeddedHub:
         return await self._redis.read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Replaces the index of the contracts, which the server loses when its last user is gone."""
+        """Replaces the index of the contracts, which ends with the server's last user; returns whether it did."""
         await self.ensure_running()
         return await self._redis.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 

@@ -37,7 +37,7 @@ KEPT_US: Final = round(KEPT_S * 1_000_000)
 
 
 def data_of(shard: LedgerShard, hub_us: int) -> HubData:
-    """Returns the state of a shard's data for an operator: their name, what was lost, and who has yet to report."""
+    """Returns the state of a shard's data: their generation, whether data were lost, until when nodes may report."""
     live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
     waits = shard.born_us not in (0, ADOPTED_US)
     interval_us = max((each.interval_us for each in live), default=0)

@@ -1,4 +1,4 @@
-"""Answers a reader, which is no node, how much all nodes have used of a key."""
+"""Answers how much all nodes have used of a key, for a reader that is no node itself."""
 
 # Theory of operation.
 #

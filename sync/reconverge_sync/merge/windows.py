@@ -44,7 +44,7 @@ def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: 
 
 
 def uniform_epoch(limit: LimitReport, hub_us: int, reported: int) -> int:
-    """Returns the number of the present window since 1970; the next one's if the node has `reported` that."""
+    """Returns the number of the present window, counted from 1970; the next number if the node has `reported` it."""
     epoch = hub_us // limit.window_us
     return reported if reported == epoch + 1 else epoch
 

@@ -213,9 +213,9 @@ class MqttLink:
     def post(
         self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
     ) -> bool:
-        """Sends a message as soon as the broker takes it. Returns False if too many bytes wait to be sent.
+        """Sends a message as soon as the broker takes it. Returns False, and drops it, if too many bytes wait.
 
-        A broker of MQTT 5 drops a retained message after `keep_s` seconds; if that is None, never.
+        A broker of MQTT 5 drops a retained message after `keep_s` seconds, unless that is None.
         """
         size = len(payload) + MESSAGE_BYTES
         if self._waiting_bytes + size > WAITING_BYTES_MAX:

@@ -92,7 +92,7 @@ class Candidate:
         return None if ledger is None else ledger.merge(batch, hub_us=self._now_us(), candidate=self._new_name())
 
     def merging(self, batch: Batch) -> Iterator[Answer | None] | None:
-        """Merges a batch in steps, as `LedgerShard.merging` does; None if this member may not answer as the leader.
+        """Returns the steps of merging a batch, as `LedgerShard.merging` does; None if this member may not answer.
 
         All steps have to be taken before the next batch is merged. They may take longer than WAIT_NS, as the caller
         ignores an answer that comes later than that.

@@ -251,7 +251,7 @@ class RedisHub:
         return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._given_time())
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
-        """Ends a shard's wait after a loss of data. The user needs the right to SCAN beside the rights of an agent."""
+        """Ends a shard's wait after a loss of data; returns the outcome. The user also needs the right to SCAN."""
         prefix = _prefix(self._settings.namespace, shard)
         return await adopt_loss(self._asking(shard), prefix, generation, self._given_time())
 

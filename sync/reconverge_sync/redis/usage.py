@@ -288,7 +288,7 @@ def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _recorded(reply: Any, places: Sequence[int]) -> Recorded:
-    """Returns what became of a batch of usage, from the script's reply.
+    """Returns the result of recording a batch of usage, read from the script's reply.
 
     `places` has the index in the batch of each row, in the order in which the script got the rows.
     """

@@ -144,7 +144,10 @@ class SmallNode:
             self.syncer.merged(flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns())
 
     def gives_up(self) -> Batch | None:
-        """Stops waiting for the answer to the batch on its way, and returns that batch, which may still arrive."""
+        """Stops waiting for the answer to the batch on its way. Returns that batch, or None if none was on its way.
+
+        The batch may still arrive.
+        """
         if self.flight is None:
             return None
         flight, self.flight = self.flight, None

@@ -59,7 +59,10 @@ def cases_of(
 
 
 def explored(task: Task) -> Done:
-    """Searches a case depth by depth, until the task's depth or states are reached, or a promise is broken."""
+    """Searches a case depth by depth, until the task's depth or states are reached, or a promise is broken.
+
+    Returns the results of the search, with a program for each counterexample.
+    """
     began = os.times()
     gc.freeze()  # so that the collector does not walk all modules again and again
     gc.set_threshold(COLLECTED_AFTER)

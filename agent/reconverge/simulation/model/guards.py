@@ -186,7 +186,7 @@ class Law:
 
 
 class Move(NamedTuple):
-    """One move of an action: the facts that it needs, and the state after it."""
+    """One move of an action: the facts that must hold before it, and the state after it."""
 
     needs: Fact
     after: ModelState

@@ -133,7 +133,10 @@ class GridTask:
 
 
 def tried(task: GridTask) -> CellOutcome:
-    """Simulates a cell whose nodes decide from memory, and if the task wants it, one whose requests ask the hub."""
+    """Simulates a cell whose nodes decide from memory, and if the task wants it, one whose requests ask the hub.
+
+    Returns the figures of each.
+    """
     arrivals = task.cell.experiment().arrivals(task.cell.number)
     ways = {FROM_MEMORY: None} if task.asks is None else {FROM_MEMORY: None, ASKING: task.asks}
     return CellOutcome(task.cell, {way: _tried(task, asks, arrivals) for way, asks in ways.items()})

@@ -38,7 +38,7 @@ class AdoptingClaims(Trial):
 
     @property
     def reporting_s(self) -> float:
-        """How many seconds after a loss of data nodes may still be reporting what they know."""
+        """Returns how many seconds after a loss of data nodes may still be reporting their counts and allowances."""
         return REPORTING_S + self.grace_s
 
     async def _lose(self, scene: Scene) -> tuple[Voice, Voice]:

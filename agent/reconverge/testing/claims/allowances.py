@@ -131,7 +131,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_what_was_used_beyond_an_allowance_is_granted_to_no_other_node(self, scene: Scene) -> None:
-        """Use beyond an allowance, such as settling makes, reduces the cost that the hub may grant to other nodes."""
+        """Use beyond an allowance, as after settling for more, reduces what the hub may grant to other nodes."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=1)
         await ada.reports(current=70, allowance=10)

@@ -44,7 +44,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_waits_is_granted_and_nothing_in_advance(self, scene: Scene) -> None:
-        """The hub grants the cost of a node's waiting requests and no more: the next node that asks gets the rest."""
+        """The hub grants the cost of a node's waiting requests and no more; the next asking node gets what is left."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 1 == may_charge(few, await ada.asks(of=few, waits=1))

@@ -41,7 +41,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_node_far_ahead_opens_nothing(self, scene: Scene) -> None:
-        """A node whose clock is far ahead opens no window: the hub's clock numbers them."""
+        """A node whose clock is far ahead opens no window, because the hub's clock decides which window is open."""
         answer = await scene.voice().reports(epoch=scene.epoch() + 2, current=3)
 
         assert (scene.epoch(), 0) == (answer.epoch, answer.current)

@@ -66,7 +66,7 @@ def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
 
 
 def _of_origin(origin: BaseException | None, text: str) -> RedisFailure | None:
-    """Converts an error of the operating system or of TLS to a RedisFailure; None for any other error."""
+    """Returns an error of the operating system or of TLS as a RedisFailure; None for any other error."""
     if isinstance(origin, UnusableFile):
         return RedisFailure("no-certificate-file", str(origin))
     if isinstance(origin, ssl.SSLCertVerificationError):

@@ -220,11 +220,11 @@ class Voice:
         return answer
 
     async def says_hello(self) -> Answer:
-        """Sends an empty batch, so that the hub knows this node."""
+        """Sends an empty batch, so that the hub knows this node, and returns the answer."""
         return await self.exchanges(self.batch())
 
     async def leaves(self, *cells: ReportedCell, limits: tuple[LimitReport, ...] = ()) -> Answer:
-        """Sends the node's last batch, with these `cells`, and drops all its allowances."""
+        """Sends the node's last batch, with these `cells`, and drops all its allowances. Returns the answer."""
         given_back = [
             ReportedCell(said.limit, said.report._replace(allowance=0, base=0, overdraft=0, need_milli=0))
             for said in cells
