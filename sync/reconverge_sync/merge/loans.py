@@ -56,7 +56,7 @@ class Lending:
         return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 
     def look(self, identity: Identity, cell: LedgerCell, rule: LimitRule, pace_us: int, hub_us: int) -> None:
-        """Puts a cell that lacks capacity or has a loan on the list of wishes, or renews its wish; else removes it."""
+        """Adds or renews the wish of a cell that lacks capacity or has a loan; removes the wish of any other cell."""
         # Each region has its own windows that begin with a hit; and a loan of slots would end while they are in use.
         if rule.apart == 0 or rule.first_hit or rule.slots:
             return
