@@ -66,7 +66,7 @@ class Plans:
         return self.drawn(key, (now_ns - int(lag * self.spread_ns)) // self.period_ns)
 
     def known_since(self, key: str, now_ns: int) -> int | None:
-        """Returns the number of the period in which `key` last changed quotas; None while some node may miss that."""
+        """Returns the number of the period in which `key` last changed quotas; None until every node knows of that."""
         number = now_ns // self.period_ns
         plan = self.drawn(key, number)
         while number >= 0 and self.drawn(key, number - 1) == plan:

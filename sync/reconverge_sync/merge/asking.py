@@ -150,7 +150,7 @@ class HubAsk:
     answer."""
 
     def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
-        """Moves the level of a node's bucket into the hub's own bucket, of which the answer informs the node.
+        """For a bucket, moves the level at the node into the hub's own bucket, of which the answer informs the node.
 
         Then clears the entry's ask, so that nothing is saved up for it, because the request waits for this answer only.
         The ask stays for slots, and for a bucket of which other nodes hold allowances, as these do not end with a

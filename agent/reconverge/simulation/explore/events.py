@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
     @property
     def node(self) -> int | None:
-        """Returns the index of the node to which the event happens, from the end of its name; None if it has none."""
+        """Returns the index of the node that the event concerns, with which its name ends; None for other events."""
         what, _, number = self.name.rpartition(" ")
         return int(number) if number.isdigit() and what != LATE else None
 

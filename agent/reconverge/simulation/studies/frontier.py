@@ -168,7 +168,7 @@ class FrontierPoint:
 
     @property
     def together(self) -> int:
-        """Returns `over` plus the sum of `unused`, which no limiter without messages gets below `least`."""
+        """Returns `over`, plus `unused` once for each node; no limiter without messages gets this below `least`."""
         return self.over + self.nodes * self.unused
 
     @property
