@@ -363,7 +363,7 @@ def write_index(stamp: Stamp, until_s: int, payload: bytes) -> bytes:
 def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
     """Returns the stamp, the end in seconds since 1970, and the content of an index in a message.
 
-    Raises MalformedMessage.
+    Raises MalformedMessage if the message is invalid.
     """
     content = body(message, MessageKind.INDEX)
     try:

@@ -35,7 +35,7 @@ class KeyMark:
         self._until_ms = 0
 
     def hear(self, message: bytes) -> None:
-        """Processes a message with the mark; an empty message deletes the mark. Raises MalformedMessage."""
+        """Processes a message with the mark; an empty message deletes the mark. Raises MalformedMessage if invalid."""
         self._mark, self._until_ms = ("", 0) if not message else _read(message)
         self._awaited.hear(message)
 

@@ -75,7 +75,7 @@ class Retained:
     def hear(self, words: Sequence[str], payload: bytes) -> bool:
         """Processes a message whose topic consists of `words`; returns False if no retained message has that topic.
 
-        Raises MalformedMessage.
+        Raises MalformedMessage if the message is invalid.
         """
         match words:
             case ["settings"]:
