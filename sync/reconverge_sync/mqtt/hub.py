@@ -93,7 +93,7 @@ class MqttHub:
 
     @property
     def at_work(self) -> bool:
-        """Whether this process has a member, which sends claims and may have to answer other members."""
+        """Whether this hub has a member in this process; a member sends claims and may have to answer other members."""
         return self._per_loop.thing is not None
 
     async def exchange(self, batch: Batch) -> Answer:

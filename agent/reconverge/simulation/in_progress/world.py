@@ -362,7 +362,7 @@ class SlotWorld:
         return WAITS_MAX * max(self.node_lease_ns, 4 * SECOND_NS) + 8 * self.interval_ns + 4 * self.timeout_ns
 
     def left_behind(self) -> list[str]:
-        """Returns a sentence for each key of which nodes still count slots as in use after all work has ended."""
+        """Returns a sentence for each node that still counts slots as in use after all work has ended."""
         used = Counter(
             {
                 node.index: sum(table.slots_in_use()[0] for table in node.kernel.tables.values())

@@ -30,7 +30,7 @@ DATA: Final = "capacity.json"
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The cost, in CPU time, of each batch, of each report of a key in a batch, and in memory of each key on a node."""
+    """The costs of each batch and each report of a key, in CPU time and bytes, and of each key in the hub's memory."""
 
     hub_batch_us: float
     hub_cell_us: float

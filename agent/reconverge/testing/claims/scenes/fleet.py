@@ -126,7 +126,7 @@ class ClaimNode:
         return batch
 
     def loses_a_request(self) -> Batch | None:
-        """Takes the next batch from the node, and returns it for later instead of sending it; None if there is none."""
+        """Takes the next batch from the node, which then counts it as lost. Returns it; None if there is none."""
         syncer = self._random.choice(self._syncers)
         batch = syncer.take(self._clock.monotonic_ns())
         if batch is not None:
