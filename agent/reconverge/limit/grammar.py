@@ -99,9 +99,7 @@ def parse_quotas(text: str) -> tuple[Quota, ...]:
         problem = "is a URL, not a limit; pass the hub as agent=, or to Agent, and here a limit like '100/minute'"
         raise InvalidLimit(f"{scheme}://...", problem)
     if len(text) > TEXT_LENGTH_MAX:
-        raise InvalidLimit(
-            text[:40] + "...", f"has {len(text)} characters, and at most {TEXT_LENGTH_MAX} are read; shorten it"
-        )
+        raise InvalidLimit(text[:40] + "...", f"has {len(text)} characters, more than {TEXT_LENGTH_MAX}; shorten it")
     reader = _TextReader(text)
     quotas = [reader.quota()]
     while reader.take_mark(",;|"):
