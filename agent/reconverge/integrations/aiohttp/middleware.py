@@ -261,7 +261,7 @@ class Messages:
         """Yields the messages of an open websocket, and closes the websocket when a message is refused."""
         async for message in socket:
             if not await self.check(request):
-                await socket.close(code=self._close_code, message=b"rate limit exceeded; try again later")
+                await socket.close(code=self._close_code, message=b"rate limit")
                 return
             yield message
 

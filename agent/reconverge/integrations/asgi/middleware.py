@@ -350,6 +350,4 @@ async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:
         await send({"type": "websocket.http.response.start", **head})
         await send({"type": "websocket.http.response.body", "body": refusal.body})
     else:
-        await send(
-            {"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "rate limit exceeded; try again later"}
-        )
+        await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": "rate limit"})

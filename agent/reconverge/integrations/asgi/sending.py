@@ -177,9 +177,7 @@ class Sending:
         """Closes a websocket, though its connection may be lost; later messages of the application are dropped."""
         self._closed = True
         with suppress(OSError):
-            await self._send(
-                {"type": "websocket.close", "code": code, "reason": "rate limit exceeded; try again later"}
-            )
+            await self._send({"type": "websocket.close", "code": code, "reason": "rate limit"})
 
     def _response(self, status: int) -> Response:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._headers}

@@ -385,7 +385,7 @@ class _DependencyAsk:
                 decided.take_back(outcome)
             go_on(before, outcome)
             if scope["type"] == "websocket":
-                raise WebSocketException(POLICY_VIOLATION, "rate limit exceeded; try again later")
+                raise WebSocketException(POLICY_VIOLATION, "rate limit")
             raise TooManyRequests(outcome)
         go_on(before, outcome)
         if outcome.unsettled:

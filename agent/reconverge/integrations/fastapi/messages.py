@@ -33,7 +33,7 @@ class SocketMessages:
             if message["type"] == "websocket.disconnect":
                 return
             if not await self.check(socket):
-                await socket.close(self._close_code, "rate limit exceeded; try again later")
+                await socket.close(self._close_code, "rate limit")
                 return
             text = message.get("text")
             yield message["bytes"] if text is None else text
