@@ -116,7 +116,10 @@ class MalformedMessage(Exception):
     def __init__(self, kind: str, problem: str) -> None:
         self.kind = kind
         self.problem = problem
-        super().__init__(f"{kind}: a message of MQTT was dropped, because {problem}")
+        super().__init__(
+            f"{kind}: a message of MQTT was dropped, because {problem}. If more follow, run one version of reconverge "
+            "on all members, and let only them write to the topics"
+        )
 
 
 class Reply(NamedTuple):
