@@ -139,6 +139,12 @@ def fetch_by_a_class() -> None:
     session.get("http://localhost/")
 
 
+def limit_twice() -> None:
+    app, agent = flask.Flask("x"), Agent("memory://")
+    for _ in range(2):
+        FLASK(where, app=app, agent=agent, default_limits=["5/minute"])
+
+
 def task(self: object, customer: str) -> None:
     """Is the function of a task that gets itself first."""
 
@@ -426,6 +432,10 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
         ("align='calendar'", "Limit.parse('5/minute', align='calendar')"),
     ),
     "flask key": (lambda: FLASK(where, agent="memory://").limit("5/minute", key="ip"), ("key='ip'", "key_func")),
+    "flask twice for all": (
+        limit_twice,
+        ("<Flask 'x'> has two Limits for all requests", "each of which charges them", "make one"),
+    ),
     "flask redis": (lambda: FLASK(where, redis=redis.Redis()), ("redis=", "is called agent here")),
     "flask default": (
         lambda: FLASK(where, agent="memory://", default_limits=100),

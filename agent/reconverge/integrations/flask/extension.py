@@ -206,6 +206,9 @@ class Limits(LimitsOfApp):
         if limited:  # limiting it twice would charge each request twice
             return
         flask.request_started.disconnect(self._without_app)
+        other = app.extensions.get(EXTENSION)
+        if isinstance(other, Limits) and all(each._defaults or each._application for each in (self, other)):  # noqa: SLF001
+            logger.warning("reconverge: %r has two Limits for all requests, each of which charges them; make one", app)
         app.extensions[EXTENSION] = self
         # With every request, Flask checks for each of these whether it must be awaited, which is faster for a function
         # than for a method. The end of a request is handled only once an outcome needs settling.
