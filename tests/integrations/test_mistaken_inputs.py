@@ -46,7 +46,7 @@ from reconverge.integrations.usage_prometheus import UsageCollector
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.published.settings import checked as settings_checked
-from reconverge.shedding import AdaptiveConcurrency, Stack
+from reconverge.shedding import AdaptiveConcurrency, RequestRate, Stack
 from reconverge.testing import ManualClock
 from reconverge.usage import Meter, UsageReporter
 from reconverge_sync.memory import MemoryHub
@@ -127,6 +127,13 @@ def run_without_an_estimate() -> None:
     for _ in range(2):
         with limiter.reserve("ada", 8) as reservation:
             reservation.spend(5)
+
+
+def run_though_shed() -> None:
+    stack = Stack(RequestRate(Agent("memory://").limit("shed-blindly", "1/minute")))
+    for _ in range(2):
+        with stack.enter("ada", "GET"):
+            pass
 
 
 def capped_in_vain() -> None:
@@ -224,6 +231,7 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "settled again": (settle_again, ("settled for 5", "again for 3", "settle() once")),
     "slot not looked at": (run_without_a_slot, ("'rendered-blindly' has refused a block, which ran", "if slot:")),
     "estimate not looked at": (run_without_an_estimate, ("'spent-blindly' has refused a block", "if reservation:")),
+    "admission not looked at": (run_though_shed, ("has refused a block, which ran", "if admission:")),
     "servers": (
         lambda: Agent("redis://one:6379,two:6379/0"),
         ("one:6379,two:6379", "names several servers", "redis+sentinel://HOST,HOST/SERVICE", "redis+cluster://"),
