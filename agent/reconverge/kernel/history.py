@@ -75,6 +75,7 @@ class History:
         "changing",
         "confirmed",
         "date",
+        "others_from_ns",
         "others_until_ns",
         "owed",
         "pending",
@@ -106,6 +107,8 @@ class History:
         self.confirmed = 0
         """The part of `total` that the last answered report contained, less what has expired or was given back
         since."""
+        self.others_from_ns = 0
+        """Until when none of the use reported by other nodes expires, as a moment of the monotonic clock."""
         self.others_until_ns = 0
         """When the use reported by other nodes no longer counts, as a moment of the monotonic clock."""
 
@@ -176,7 +179,7 @@ class History:
             self.add(amount, entries_max)
 
     def forget_before(self, date: int, lasts: int) -> None:
-        """Removes all entries before `date`; each makes room for as much debt, entered at its date plus `lasts`."""
+        """Removes all entries before `date`; in place of each, enters as much debt at its date plus `lasts`."""
         if self.owed:
             self._pay_off(date, lasts)
         first = bisect_left(self._dates, date, self._first)
@@ -298,7 +301,7 @@ class Lows:
         noted."""
 
     def note(self, level: int) -> None:
-        """Notes a look at the bucket, which has drained to `level`."""
+        """Stores a new look: the bucket's level is `level` now."""
         self.looks += 1
         while self._lows and self._lows[-1][1] >= level:
             self._lows.pop()

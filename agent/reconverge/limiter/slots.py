@@ -12,11 +12,11 @@
 # requested. A request in the middle of a decision of the same thread, as in a finalizer, is put off until the decision
 # is made.
 #
-#     with / async with      gives the slot back at the end of the block, however the block ends release()
-#     gives it back earlier; a second call changes nothing the last reference     goes: the slot is given back and
-#     counted (`dropped`), since no code is left that could do it a copy                 cannot be made: `copy`,
-#     `deepcopy` and `pickle` raise TypeError (`runtime/unique.py`) a fork                 the child's slots belong to
-#     the parent: the child gives nothing back
+#     with / async with      gives the slot back at the end of the block, however the block ends
+#     release()              gives it back earlier; a second call changes nothing
+#     the last reference     goes: the slot is given back and counted (`dropped`), as no code is left that could do it
+#     a copy                 cannot be made: `copy`, `deepcopy` and `pickle` raise TypeError (`runtime/unique.py`)
+#     a fork                 leaves the slots to the parent: the child gives nothing back
 #
 # One gap is left: a signal handler that raises between the charge and the fields of the slot. Python cannot close it,
 # and the slot comes back when its process ends.
@@ -270,7 +270,7 @@ class SlotTerms:
 
 
 class SlotDoor:
-    """Grants the slots of one limit, and counts slots that were dropped."""
+    """Grants the slots of one limit, and counts slots that were never released by their holders."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self.plain = SlotTerms()
@@ -301,7 +301,10 @@ class SlotDoor:
         return self.table.take_at_once(key, costs[0], slot)
 
     def take_blocking(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
-        """Takes the slot on this thread, after a wait if the terms allow one. Returns its cell and the decision."""
+        """Takes the slot on this thread, after a wait if the terms allow one.
+
+        Returns the cell that was charged, or None if none was, and the decision.
+        """
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
         if not terms.timeout:

@@ -117,7 +117,7 @@ SWEEP_WHEN_FULL_US = 5_000_000
 
 @dataclass(slots=True)
 class Scans:
-    """Counts down the entries that the merge rule may still read for one batch."""
+    """How many more entries the merge rule may read for one batch."""
 
     left: int
 
@@ -336,7 +336,8 @@ class LedgerShard:
             else:
                 grant(cell, batch.node, entry, report, rule, hub_us, lent, small_allowances=small_allowances)
         cell.count(entry)
-        answer = cell.answer(rule, batch.node, entry, lent)
+        answer = cell.answer(rule, batch.node, entry, hub_us, lent)
+        cell.note_dates(entry, rule)
         if asked is not None:
             answer = asked.with_ask(answer, entry, rule)
         if forgotten or (entry.empty(rule) and not (asked is not None and rule.bucket)):
@@ -379,7 +380,8 @@ class LedgerShard:
         The hub had no entry of the node: either the node holds nothing, or the hub has lost its data since it granted
         the allowances.
         """
-        entry.allowance, entry.base, entry.overdraft = report.allowance, report.base, report.overdraft
+        entry.allowance, entry.overdraft = report.allowance, report.overdraft
+        entry.base = 0 if rule.dated else report.base
         if rule.fixed and report.epoch < cell.epoch:
             entry.allowance = report.base  # the node has yet to open this window, and will start from there
         if rule.bucket and report.floats:
@@ -389,7 +391,7 @@ class LedgerShard:
             entry.current = report.current - ceil(report.previous / 1000)
         # Other nodes, too, may hold allowances of this cell that these data do not contain: all must have had the time
         # to report before the hub grants anything new.
-        if report.allowance > 0 or report.base > 0 or report.overdraft > 0:
+        if report.allowance > 0 or entry.base > 0 or report.overdraft > 0:
             until_us = hub_us + learning_us(batch, rule, lost=self.born_us != ADOPTED_US) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
@@ -421,7 +423,7 @@ class LedgerShard:
         """
         floating = Floating()
         cell.scanned_us = hub_us
-        cell.clear()
+        cell.clear(dated=rule.dated)
         first: tuple[int, str] | None = None
         lingers = False
         capacity = rule.own
@@ -460,6 +462,7 @@ class LedgerShard:
                 first = (entry.ask_since_us, name)
             if name != batch.node:
                 cell.count(entry)
+                cell.note_dates(entry, rule)
                 if entry.floats(rule):
                     floating.add(entry)
         _fold_departed(cell, departed, rule, hub_us)
@@ -513,6 +516,7 @@ def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: i
     if not departed.empty(rule):
         cell.entries[DEPARTED] = departed
         cell.count(departed)
+        cell.note_dates(departed, rule)
 
 
 def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:

@@ -1,6 +1,7 @@
 """Decides when a request that waits in a queue may go, for a limit of one or several tables.
 
-A gate lets the request that tries through, or returns when to try again. The queue decides which request tries first.
+A gate is asked about one request at a time: it lets the request through, or returns when to try again. The queue
+decides which request tries first.
 """
 
 # Theory of operation.
@@ -62,8 +63,8 @@ class Gate(Protocol):
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """Counts a request as waiting, so that the next report asks the hub for its cost.
 
-        Adds each cell to `cells` as soon as the request waits in it, so that an exception out of a signal handler
-        leaves no cell with a waiting request that is gone.
+        Adds each cell to `cells` as soon as the request waits in it, so that the caller can remove the request from
+        these cells even if a signal handler raises an exception halfway.
         """
         ...
 
@@ -81,7 +82,8 @@ class Gate(Protocol):
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
         """Returns the least nanoseconds that a request must wait behind costs of `ahead`, if no cost is given back.
 
-        Returns 0 on a node with a hub, because other nodes may give back allowances that they do not use.
+        On a node with a hub, other nodes may give back allowances that they do not use. So there it is the time until
+        the first use expires, while the use of all nodes leaves no room.
         """
         ...
 
@@ -146,7 +148,7 @@ class AllOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Refuses a request; returns the answer of the quota with the longest wait, which includes the requests ahead.
+        """Refuses a request; returns the answer of the quota with the longest wait, including that for requests ahead.
 
         Only quotas that lack room for this request or for the requests ahead count a refusal. If all have room, but the
         requests ahead have not gone yet, all quotas count a refusal.
@@ -180,9 +182,9 @@ class AllOf:
         cells = self._cells(key, costs, now_ns)
         for table, cell in zip(self._tables, cells, strict=True):
             table.edges.advance(cell, now_ns)
-        if not (cells[0].shard.alone or any(cell.at_hub or not cell.table.keeps_spare for cell in cells)):
-            return 0
         parts = zip(self._tables, cells, costs, ahead, strict=True)
+        if not cells[0].shard.alone:
+            return max(table.waiter.certainly_ns(cell, cost, now_ns) for table, cell, cost, _ in parts)
         return max(table.waiter.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)
 
     def _cells(self, key: str, costs: Costs, now_ns: int) -> list[Cell]:

@@ -158,7 +158,9 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
 
 def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
     """Returns the report of a cell with its present numbers; `asked` is the report's encoded field of that name."""
-    current, previous = cell.table.meter.report(cell, now_ns)
+    table = cell.table
+    current, previous = table.meter.report(cell, now_ns)
+    base = cell.base if asked == FORGOTTEN else table.meter.reported_base(cell, now_ns)
     return CellReport(
         limit=limit_index,
         key=cell.key,
@@ -166,7 +168,7 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
         current=current,
         previous=previous,
         allowance=_said_allowance(cell),
-        base=cell.base,
+        base=base,
         overdraft=cell.overdraft,
         need_milli=cell.need_milli,
         ask=max(cell.ask, cell.head_cost),
@@ -340,9 +342,9 @@ def look_again(cell: Cell, now_ns: int) -> bool:
 def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: int) -> None:
     """Schedules the next look at this cell, in case no request about its key comes before.
 
-    The look comes soon while other nodes may lack the allowance that the cell holds, which takes a need of another node
-    in the hub's last answer. Otherwise, the next look at a cell comes after as much time as the cell has been quiet,
-    until none of its use can count any more and the cell can be dropped.
+    The look comes soon while other nodes may lack the allowance that the cell holds, as the hub's last answer shows by
+    a need of theirs. Otherwise, the next look at a cell comes after as much time as the cell has been quiet, until none
+    of its use can count any more and the cell can be dropped.
     """
     table = cell.table
     interval_ns = table.interval_ns
@@ -365,7 +367,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
         return
     if not cell.held:
         due_ns = max(leaves_ns, now_ns)
-    elif tight and not alone:
+    elif (tight or (table.dated is not None and headroom > 0 and cell.reserved > 0)) and not alone:
         due_ns = cell.reported_ns + interval_ns
     else:
         quiet_ns = now_ns - cell.touched_ns
@@ -511,6 +513,9 @@ def _lower_allowances(cell: Cell, used: int, need: float) -> None:
         if cell.reserved > 0 and 0 < headroom < cell.ask:
             # Another node's ask is older, and this node holds too few slots for its own.
             surplus = max(surplus, min(headroom, cell.reserved))
+        if table.dated is not None and not (cell.waiters or cell.asked or cell.ask):
+            # A request waits on another node and none here: the last unit would be kept for as long as demand fades.
+            surplus = max(surplus, min(headroom, cell.reserved))
         cell.allowance -= max(0, surplus)
     start = cell.capacity * share
     if table.small_allowances:
@@ -533,7 +538,7 @@ def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """Returns the headroom that the cell keeps: its fair part of the capacity that was free at the last answer."""
+    """Returns the headroom that the cell keeps: its fair part (`need` of all `needs`) of the capacity last free."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:
@@ -544,7 +549,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
-    """Returns whether other nodes may lack so much of what the cell holds that an early exchange is worthwhile."""
+    """Returns whether the cell holds so much that other nodes may lack that an early exchange is worthwhile."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

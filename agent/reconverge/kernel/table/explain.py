@@ -67,7 +67,7 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 
 
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Returns whether an exchange about a refused cost would bring nothing: the free part is at the hub, and is 0.
+    """Returns whether an exchange about a refused cost would bring nothing: the hub keeps the free part, and it is 0.
 
     False for a cell with a base allowance, because the next window's allowance depends on the refused requests. Also
     False if the hub's last answer is VAIN_INTERVALS sync intervals old: another node may have given back what it had
@@ -91,7 +91,10 @@ def usage_as_it_stands(table: LimitState, key: str) -> Usage:
 
 
 def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
-    """Returns how much a key has used, rounded up, and this node's allowance, rounded down; queues a report."""
+    """Returns how much a key has used, rounded up, and this node's allowance, rounded down.
+
+    Queues the key for a report, unless the hub's last answer about it is recent.
+    """
     table.edges.advance(cell, now_ns)
     take_interest(cell, now_ns)
     return _usage_of(table, cell, now_ns)

@@ -32,7 +32,7 @@ class Waiter:
         self._table = table
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns the room for cost, and whether the first waiting request may go. Charges nothing."""
+        """Returns how much cost fits, and whether the first waiting request may go. Charges nothing."""
         return evaluate(self._table, cell, cost, now_ns)
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
@@ -60,29 +60,32 @@ class Waiter:
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
         """Returns the least time that a request must wait behind a cost of `ahead`, in nanoseconds.
 
-        With a hub it is 0, because other nodes may give back unused allowances. But if the free part of the limit stays
-        at the hub, it is the time for which the hub certainly has no room.
+        With a hub it is the time for which all nodes' use certainly leaves no room, without `ahead`: other nodes may
+        give back allowances that they do not use.
         """
         table = self._table
         if table.meter.slots:
             return 0  # a slot may be given back at any moment
-        if cell.at_hub or not table.keeps_spare:
+        if not cell.shard.alone:
             return self.certainly_ns(cell, cost, now_ns)
         allowance = usable_allowance(cell, now_ns)
         together = min(cost + ahead, cell.capacity)
-        if not cell.shard.alone or together <= table.meter.spare(cell, allowance, now_ns):
+        if together <= table.meter.spare(cell, allowance, now_ns):
             return 0
         return min(table.meter.wait_ns(cell, allowance, together, now_ns), NEVER_NS)
 
     def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns the nanoseconds for which certainly no node has room for `cost`, by all reports; 0 if one may."""
-        if not cell.heard:
+        table = self._table
+        if not cell.heard or table.smooth or table.meter.slots:
+            return 0  # a larger allowance pays off a debt faster, and a slot may be given back at any moment
+        table.edges.advance(cell, now_ns)
+        if cost <= table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns):
             return 0
-        self._table.edges.advance(cell, now_ns)
-        return nothing_free_ns(self._table, cell, cost, now_ns)
+        return nothing_free_ns(table, cell, cost, now_ns)
 
     def queue_up(self, cell: Cell, cost: int, now_ns: int, cells: list[Cell]) -> None:
-        """Notes that a request waits in the cell, and adds the cell to `cells`."""
+        """Counts a request as waiting in the cell, and adds the cell to `cells`."""
         if not cell.waiters:
             # Evaluated before the waiter counts, so that the time until now is not taken for the delay of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]
@@ -142,10 +145,10 @@ class PacedWaiter(Waiter):
         self._pacer = pacer
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns a number for `go`, and whether a request may go on credit: the debt is 0, and the node has some rate.
+        """Returns a number for `go`, and whether a request may go on credit: without debt, and with a part of the rate.
 
-        The number is no amount of cost. It only decides whether to request an early exchange: it is below the low-water
-        mark if the node has no allowance, and at the mark if it has one.
+        The number is no amount of cost. `go` only derives from it whether to request an early exchange: it is below the
+        low-water mark if the node has no allowance, and at the mark if it has one.
         """
         self._table.edges.advance(cell, now_ns)
         spare = -1 if cell.allowance <= 0 else cell.low_water
@@ -173,7 +176,10 @@ class PacedWaiter(Waiter):
         return next_turn_ns(self._table, cell, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise
-        """Returns the nanoseconds until a request may go behind `ahead`, by the present allowance; 0 without one."""
+        """Returns the nanoseconds until a request may go behind a cost of `ahead`, at the present allowance.
+
+        Returns 0 if the node has no allowance.
+        """
         turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
         return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring an allowance at any time
 
