@@ -558,8 +558,8 @@ class Agent:
         if terms is None:
             return None
         if any(each.smooth for each in quotas.values()):
-            problem = "bans by refusals that are certain, and those of a smooth limit never are; leave it out"
-            raise InvalidSetting("block_for", block_for, problem)
+            problem = "counts refusals that are certain, which a smooth limit never has; leave it out, with block_for"
+            raise InvalidSetting("block_after", block_after, problem)
         known = self._limiters.get(name)
         bans = None if known is None else known.control.bans
         if known is not None and (bans is None or bans.terms != terms):
