@@ -19,6 +19,7 @@ void set_until(const Store *store, Cell *cell, i64 now_ns);
 int mark_dirty(Store *store, Cell *cell);
 int call_for_exchange(Store *store, Cell *cell, i64 now_ns);
 int request_early(Store *store, Cell *cell, i64 when_ns);
+void stay_silent(Store *store, const Cell *cell, i64 now_ns);
 
 #define AHEAD 8 /* how many cells are fetched at once when cells are worked on in turn */
 
@@ -47,6 +48,21 @@ static inline i64
 low_water_for(i64 headroom)
 {
     return at_least((i64)ceil(LOW_WATER * (double)headroom), 1);
+}
+
+/* Whether the cell's fixed window is used up, as of an answer about that window. */
+static inline bool
+is_used_up(const Terms *terms, const Cell *cell)
+{
+    return terms->silence_ns != 0 && terms->kind == FIXED && !cell->at_hub && cell->waiters == 0 &&
+           (double)cell->capacity - cell->fleet_used < 1;
+}
+
+/* The headroom below which a comfortable cell is reported: see `reporting/silence.py`. */
+static inline i64
+speaks_below(const Cell *cell)
+{
+    return cell->low_water + cell->low_water * 11 / 24;
 }
 
 static inline bool

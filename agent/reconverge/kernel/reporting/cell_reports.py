@@ -80,6 +80,7 @@ from reconverge.kernel.cell import (
     measure,
 )
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_early
+from reconverge.kernel.reporting.silence import is_comfortable, is_used_up, looks_ns
 
 DEMAND_ARRIVALS = 8
 """Over about how many requests the demand on a key is averaged."""
@@ -145,7 +146,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
             _lower_allowances(cell, bound, need)
     cell.need_milli = ceil(need * 1000)
     cell.held = cell.held or need > 0 or _said_allowance(cell) > 0 or cell.base > 0
-    cell.dirty, cell.urgent = 0, False
+    cell.dirty, cell.urgent, cell.comfortable = 0, False, False
     cell.early_ns = NEVER_NS
     cell.shard.agenda.forget(cell)
     cell.room = -1
@@ -277,7 +278,24 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     cell.denied = cell.charged + headroom < cell.wanted
     cell.low_water = low_water(table, max(0, headroom))
     cell.room = -1
-    _promise_follow_up(cell, report, headroom, now_ns)
+    if not _falls_silent(cell, report, headroom, now_ns, same_epoch=same_epoch):
+        _promise_follow_up(cell, report, headroom, now_ns)
+
+
+def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *, same_epoch: bool) -> bool:
+    """Lets the cell be silent from this answer on, if no node needs news of it; returns whether it does."""
+    asks = _asks(cell)
+    if not same_epoch or cell.fresh or cell.urgent or cell.leaving or cell.unconfirmed:
+        return False
+    if cell.reset_us != report.reset_us or _goes_back(cell, report):
+        return False
+    if is_comfortable(cell, headroom, _expected(cell), asks=asks):
+        cell.dirty = 0  # also if it was charged while the batch was under way
+        cell.comfortable = True
+    elif not is_used_up(cell):
+        return False
+    cell.shard.agenda.promise(cell, looks_ns(cell, now_ns, asks=asks))
+    return True
 
 
 def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:

@@ -38,6 +38,7 @@ GRANTED_AGAIN_NS = MILLISECOND_NS
 def mark_dirty(cell: Cell) -> None:
     """Queues the cell for the next regular exchange of its shard; a new key joins the queue of new keys."""
     if not cell.dirty and not _is_refused(cell):
+        cell.comfortable = False
         # Queued before it is marked: a cell that is queued twice does no harm, a missing one is never reported.
         cell.fresh = not cell.heard and cell.place >= 0
         if cell.fresh:
@@ -54,6 +55,12 @@ def report_soon(cell: Cell, now_ns: int) -> None:
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
     mark_dirty(cell)
     if now_ns >= shard.attended_until_ns or (first and not _looks_by_itself(shard, shard.regular_ns)):
+        _want_wake(cell)
+
+
+def stay_silent(cell: Cell, now_ns: int) -> None:
+    """Wakes the exchange loop about a charge that is not reported, if no loop runs that will look at the cell later."""
+    if now_ns >= cell.shard.attended_until_ns:
         _want_wake(cell)
 
 

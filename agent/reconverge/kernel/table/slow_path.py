@@ -9,7 +9,8 @@ from __future__ import annotations
 from reconverge.clock import SECOND_NS
 from reconverge.kernel.cell import DEMAND_MAX, closes_ns, measure, usable_allowance
 from reconverge.kernel.engine import Cell
-from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early, take_interest
+from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early, stay_silent, take_interest
+from reconverge.kernel.reporting.silence import speaks_below
 from reconverge.kernel.table.explain import waits_in_vain
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.state import LimitState
@@ -86,6 +87,10 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
     """Queues the cell for a report, soon enough that the hub raises the allowance before it is used up."""
     cell.touched_ns = now_ns  # also for a mere look: a report keeps the other nodes' use fresh
+    if cell.comfortable and spare >= speaks_below(cell):
+        stay_silent(cell, now_ns)
+        table.edges.set_room(cell, spare - speaks_below(cell))
+        return
     report_soon(cell, now_ns)
     if spare < cell.low_water:
         ask_early(cell, spare, now_ns)

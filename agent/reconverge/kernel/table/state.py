@@ -13,6 +13,7 @@ from reconverge.kernel.algorithms.registry import edges_for, meter_for
 from reconverge.kernel.engine import Cell, Evicted, Lock, Store
 from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.deferred import LimitInterval
+from reconverge.kernel.reporting.silence import IDLE_SHARE, INTERVALS_MIN
 from reconverge.kernel.shard import ShardState, Tally
 from reconverge.limit.limit import INTERVAL, PACED, Limit
 from reconverge.policies import Policy
@@ -107,6 +108,8 @@ class LimitState:
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.lease_ns = lease_ns
         """For how many nanoseconds after the hub's last answer allowances may be used, or NODES_LEASE_NS."""
+        self.phase = int.from_bytes(kernel.hash_key[:6], "little")
+        """By how many nanoseconds the looks at silent cells are shifted; see `reporting/silence.py`."""
         self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
         """The lock of the cells, held during the arithmetic of one cell, and never during I/O or calls of foreign
         code."""
@@ -223,6 +226,21 @@ class LimitState:
             drains_ns = self.window_ns * self.capacity // self.quota
             runs_out_ns = max(runs_out_ns, drains_ns) if self.stepwise else drains_ns
         return self.policy.overshoot_milli != UNBOUNDED and runs_out_ns > min(self.lease_ns, self.kernel.lease_ns)
+
+    @property
+    def silence_ns(self) -> int:
+        """Returns the longest silence about a key that is charged, in nanoseconds; 0 if no key may be silent.
+
+        See `reporting/silence.py`.
+        """
+        if self.dated is not None or self.meter.slots or self.paced or self.policy.merged_only:
+            return 0
+        if self.edges.by_charge:  # all nodes have to agree when the window began
+            return 0
+        if not self.keeps_spare or self.region_ppm != MILLION:  # what another region needs is not known here
+            return 0
+        longest_ns = min(self.meter.idle_ns // IDLE_SHARE, self.kernel.silence_max_ns)
+        return longest_ns if longest_ns >= INTERVALS_MIN * self.interval_ns else 0
 
     @property
     def region_ppm(self) -> int:
