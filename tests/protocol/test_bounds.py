@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from math import inf
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from reconverge.limit import ALGORITHMS
+from reconverge.limit.limit import SMOOTH_WARMING_UP
 from reconverge.policies import choose
 from reconverge.simulation.truth import declared_bound
 from tests.protocol.test_protocol import COST_MAX, KEYS, KEYS_MAX, NODES_MAX, Protocol, limit_of
@@ -67,3 +68,26 @@ class Daring(Protocol):
 
 TestDaring = Daring.TestCase
 TestDaring.settings = settings(max_examples=tried(50, long=200, brief=15), stateful_step_count=30)
+
+
+@given(nothing=st.none())
+@settings(max_examples=1)
+def test_a_smooth_limit_gives_no_second_credit_to_a_key_that_left_and_came_back(nothing: None) -> None:
+    """Six steps, found at random: with room for two keys, one left while it still owed a part of its last request."""
+    state = Daring()
+    state.begin(
+        algorithm=SMOOTH_WARMING_UP,
+        quota=7,
+        window_s=2.0,
+        overshoot=0.1,
+        cold_allowance=0.25,
+        soft=0.0,
+        nodes=1,
+        twist=TWISTS[0],
+        keys_max=len(KEYS),
+    )
+    for cost, key, rounds in ((5, "bob", 1), (1, "ada", 3), (1, "ada", 1), (1, "ada", 1), (1, "ada", 5), (5, "bob", 2)):
+        state.all_is_well(rounds=rounds, key=key, cost=cost, times=1)
+        state.the_limit_holds()
+
+    state.teardown()

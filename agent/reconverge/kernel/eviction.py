@@ -14,8 +14,8 @@
 #    nothing, sends a last report (see `CellReport.forgotten`) and forgets the key when the hub has confirmed that it
 #    counts the use from there on. If the answer is lost, the key stays; the hub may then count its use twice until that
 #    has faded, never less than once. The debt of a smooth limit is known to the node alone, and is forgotten with the
-#    key. So a key that owes more than a window's worth stays until that is paid off; else one large request could
-#    follow another. A key with work in progress stays, too: the hub would forget that work with the key.
+#    key. So a key that owes something stays until that is paid off; else it would get credit once more. A key with work
+#    in progress stays, too: the hub would forget that work with the key.
 # 3. Without a hub, of two keys the one that has used less leaves, if it has used half of its quota at most; its use is
 #    remembered (`lookup.py`, `evicted.py`).
 # 4. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).
@@ -203,8 +203,8 @@ class Room:
             return False
         if cell.table.meter.slots and cell.used > 0:
             return False  # the hub would not go on counting work in progress, which only this node knows of
-        if cell.table.smooth and cell.level > cell.table.quota * cell.table.window_ns:
-            return False
+        if cell.table.smooth and cell.level > 0:
+            return False  # the key would get credit anew, whatever the hub goes on counting
         shard = cell.shard
         return shard.keeps_until_ns <= now_ns < shard.lease_until_ns
 

@@ -17,6 +17,7 @@ from reconverge.kernel import Table
 from reconverge.kernel.eviction import KEPT_NS
 from reconverge.kernel.table.lookup import UNTOUCHED_NS
 from reconverge.limit import ALGORITHMS, METERED, SLIDING_WINDOW, Limit
+from reconverge.limit.limit import SMOOTH
 from reconverge.policies import AVAILABLE, BALANCED, NAIVE, STRICT, Policy
 from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
@@ -256,18 +257,24 @@ def test_lifetime_totals_are_exact_however_often_keys_come_and_go(algorithm: str
     assert admitted == fleet.hub.sums()["limit"].charged
 
 
-@pytest.mark.parametrize(("cost", "stays"), [(10, False), (40, True)])
-def test_what_owes_more_than_a_window_is_not_forgotten_for_room(cost: int, stays: bool) -> None:
-    """Credit is known to the node alone: a key that had left could go on credit once more."""
-    fleet = Crowded(Limit(10, WINDOW_S, algorithm="smooth-bursty"), STRICT, keys_max=2)
+@pytest.mark.parametrize("algorithm", SMOOTH)
+@pytest.mark.parametrize("cost", [10, 40])
+def test_a_smooth_key_is_forgotten_for_room_once_its_debt_is_paid(algorithm: str, cost: int) -> None:
+    """Credit is known to the node alone: a key that had left before could go on credit once more."""
+    warmup = WINDOW_S if algorithm == "smooth-warming-up" else None
+    fleet = Crowded(Limit(10, WINDOW_S, algorithm=algorithm, warmup=warmup), STRICT, keys_max=2)
     while not fleet.table.allow("ada", cost):
         fleet.goes_on(0.1)  # until there is an allowance
+    owing = []
     for _ in range(15):
         fleet.table.allow("bob", 0)
         fleet.exchanges()
         fleet.clock.advance_ns(INTERVAL_NS)
+        owing.append("ada" in fleet.keys)
+    fleet.goes_on(3 * cost / 10 * WINDOW_S)
 
-    assert stays == ("ada" in fleet.keys)
+    assert all(owing)
+    assert "ada" not in fleet.keys
 
 
 @pytest.mark.parametrize("policy", [BALANCED, AVAILABLE])

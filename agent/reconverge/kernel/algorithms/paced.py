@@ -38,7 +38,7 @@
 # time t, bursty ones rate * t + burst + N*c; without waiting there are no 50 ms. It is the same in every policy but
 # `naive`, and the simulation judges by it. A request goes on credit for a hundred windows' worth at most, as a process
 # that was restarted owes nothing and a crash loop needs a bound: four nodes with 5/s that are asked for 505 each admit
-# 2020 at once, and nothing more for 404 seconds. A key that owes more than a window's worth does not leave a full node.
+# 2020 at once, and nothing more for 404 seconds. A key that owes something does not leave a full node.
 #
 # A request that was let out of a queue is not reported as use, so that it does not tie up its node's allowance. A
 # node's need is the cost that it expects and that waits, as a part of the drain, up to a hundred capacities; an
