@@ -422,6 +422,7 @@ class Syncer:
             self._kernel.install(
                 shard.index, self._without_late_grants(answer), heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns
             )
+            self._kernel.heed(shard.index, answer.recalls, now_ns)
             self._beginnings = self._beginnings if reborn else 0
             if shard.not_taken > not_taken:
                 self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)

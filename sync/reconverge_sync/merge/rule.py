@@ -81,6 +81,7 @@ from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts, within_fill
 from reconverge_sync.merge.ledger import DEPARTED, Account, Entry, Floating, LedgerCell, LimitRule, NodeRecord
 from reconverge_sync.merge.loans import Identity, Lending
+from reconverge_sync.merge.recalling import Recalls, lacks
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
@@ -147,6 +148,7 @@ class LedgerShard:
     accounts: dict[str, Account] = field(default_factory=dict)
     cells: dict[tuple[str, str, int, str], LedgerCell] = field(default_factory=dict)
     lending: Lending = field(default_factory=Lending)
+    recalls: Recalls = field(default_factory=Recalls)
     cells_max: int = CELLS_MAX
 
     @property
@@ -182,6 +184,7 @@ class LedgerShard:
             self.born_us = self.born_us or hub_us
         if hub_us - self.swept_us > (SWEEP_WHEN_FULL_US if self.full else SWEEP_US):
             yield from self._sweep(hub_us)
+        heard_us = hub_us if record is None else record.seen_us
         self.live += (record is None) - batch.leaving
         self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
         self._look_around(batch, hub_us)
@@ -200,7 +203,8 @@ class LedgerShard:
             answers[place] = self._merge_cell(batch, reports[place], hub_us, scans)
             yield None
         in_order = tuple(answers[place] for place in range(count))
-        yield Answer(hub_us, self.generation, Status.MERGED, in_order)
+        recalls = self.recalls.since(heard_us, batch.node)
+        yield Answer(hub_us, self.generation, Status.MERGED, in_order, recalls)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
         """Updates `calm_us`, `stirred_us` and `live` by the records of all nodes.
@@ -311,6 +315,8 @@ class LedgerShard:
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # the hub saves up nothing for a node from that node's own allowance
         answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked)
+        if lacks(cell, entry, batch, report, rule, hub_us, asked):
+            self.recalls.note(batch, report, cell, rule, hub_us)
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         self._forget_if_empty(identity, batch, report, rule, hub_us, scans)
         return answer

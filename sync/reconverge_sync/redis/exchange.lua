@@ -1232,8 +1232,76 @@ local function is_farewell()
     and report_demand_milli == 0
 end
 
--- Stores the cell's sums and the current entry. Returns whether the cell still exists.
+-- ------------------------------------------------------------------ merge/recalling.py
+
+local note_lack, recalls_since
+do -- Lua allows a function 200 local variables
+  -- The caller's key in the name of a cell: behind the shard's prefix, and the limit's name, algorithm and window.
+  local function key_in(name)
+    local ends = string.find(name, ':', #KEYS[1] + #rule.name, true)
+    ends = string.find(name, ':', ends + 1, true)
+    ends = string.find(name, ':', ends + 1, true)
+    return string.sub(name, ends + 1)
+  end
+
+  -- The recalls of the shard, the latest last: when each was noted, by which node, the limit, the key and all needs.
+  local function recalls()
+    if type(meta.recalls) ~= 'table' then meta.recalls = meta.recalls and unpack_(meta.recalls) or {} end
+    return meta.recalls
+  end
+
+  -- Whether the node lacks what other nodes hold and do not need.
+  local function lacks()
+    local NEED_MARGIN -- from hub/headroom.py
+    local NEEDS_LACKED -- from merge/recalling.py
+    if batch.leaving or forgotten or rule.overshoot_milli < 0 or dated or rule.slots then return false end
+    local used, lacked_milli = used_of(entry_current, entry_previous), 0
+    if at_hub then
+      lacked_milli = 1000 * (waiting - granted)
+    elseif entry_need_milli + entry_ask > 0 then
+      local times = (report_asked >= ASKS and fixed) and 0 or NEEDS_LACKED
+      local expected_milli = NEED_MARGIN * report_demand_milli * rule.interval_us / 1000000
+      lacked_milli = max(entry_need_milli, 1000 * entry_ask, times * expected_milli) - 1000 * (entry_allowance - used)
+    end
+    if lacked_milli <= 0 then return false end
+    local held_milli = 1000 * (cell_allowances - entry_allowance - used_of(cell_current, cell_previous) + used)
+    return held_milli - (cell_needs_milli - entry_need_milli) >= lacked_milli
+  end
+
+  -- Notes the cell if the node lacks something of it.
+  function note_lack(name)
+    local RECALLS_MAX, RECALLED_FOR_US -- from merge/recalling.py
+    if not lacks() then return end
+    local key, kept = key_in(name), {}
+    for _, each in ipairs(recalls()) do
+      if each[3] ~= rule.name or each[4] ~= key then
+        kept[#kept + 1] = each
+      elseif hub_us - each[1] < rule.interval_us then
+        return
+      end
+    end
+    kept[#kept + 1] = { hub_us, node, rule.name, key, cell_needs_milli }
+    while #kept > RECALLS_MAX or hub_us - kept[1][1] > RECALLED_FOR_US do table.remove(kept, 1) end
+    meta.recalls, meta.recalled = kept, true
+  end
+
+  -- What is appended to an answer: the recalls since the node was heard last, except its own; see codec.py.
+  function recalls_since(heard_us)
+    local said = {}
+    if meta.recalls then
+      for _, each in ipairs(recalls()) do
+        if each[1] >= heard_us and each[2] ~= batch.node then said[#said + 1] = { each[3], each[4], each[5] } end
+      end
+    end
+    return #said == 0 and '' or '\0' .. pack(said)
+  end
+end
+
+-- ------------------------------------------------------------------ merge/rule.py
+
+-- Stores the cell's sums and the current entry, and what the node lacks. Returns whether the cell still exists.
 local function write(key, known, heard, loans, lasting)
+  note_lack(key)
   if bucket then keep_pool(key) end
   local leaves = forgotten or (entry_allowance == 0 and empty() and not (at_hub and bucket))
   if leaves then discount() end
@@ -1396,30 +1464,33 @@ local function answer(status)
   return table.concat(pieces)
 end
 
-local rows = ARGV[2]
-local fine, raw = pcall(unpack_, ARGV[1])
-if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
-local well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
-if not well_formed then
-  -- The message of a check, or of Lua if the batch is so odd that the check itself has failed.
-  local what = tostring(report_format)
-  return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
+local rows, report_format, report_bytes = ARGV[2], nil, nil
+do
+  local fine, raw, well_formed = pcall(unpack_, ARGV[1])
+  if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
+  well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
+  if not well_formed then
+    -- The message of a check, or of Lua if the batch is so odd that the check itself has failed.
+    local what = tostring(report_format)
+    return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
+  end
+  batch = {
+    node = raw[2], account = raw[3], sequence = raw[4], generation = raw[5], candidate = raw[6],
+    certainly_new = raw[7] == 1, interval_us = raw[8], lease_us = raw[9], leaving = raw[10] == 1, rules = raw[11],
+  }
 end
-batch = {
-  node = raw[2], account = raw[3], sequence = raw[4], generation = raw[5], candidate = raw[6],
-  certainly_new = raw[7] == 1, interval_us = raw[8], lease_us = raw[9], leaving = raw[10] == 1, rules = raw[11],
-}
 hub_us = tonumber(ARGV[3])
 if not hub_us then
   local time = call('TIME')
   hub_us = time[1] * 1000000 + time[2]
 end
 
-local fields = call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live')
+local fields = call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live',
+  'recalls')
 meta = {
   generation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
   swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
-  live = tonumber(fields[8] or 0),
+  live = tonumber(fields[8] or 0), recalls = fields[9],
 }
 local schema = tonumber(fields[5] or 0)
 if meta.generation and schema > SCHEMA_VERSION then
@@ -1445,6 +1516,7 @@ if not meta.generation or schema < SCHEMA_VERSION then
 end
 local stored = call('HGET', KEYS[2], batch.node)
 local record = stored and unpack_(stored)
+meta.heard_us = record and record[1] or hub_us
 if record and (record[5] == 1 or hub_us - record[1] > record[4]) then
   record[5] = 1
   call('HSET', KEYS[2], batch.node, pack(record))
@@ -1511,9 +1583,10 @@ for turn = 0, cells - 1 do
   keep_within_bounds()
   merge_cell(KEYS[position + 3])
 end
+if meta.recalled then call('HSET', KEYS[1], 'recalls', pack(meta.recalls)) end
 live_at_least(KEYS[1], lives_ms)
 live_at_least(KEYS[3], lives_ms)
-return answer(MERGED)
+return answer(MERGED) .. recalls_since(meta.heard_us)
 
 end
 

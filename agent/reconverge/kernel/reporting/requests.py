@@ -104,6 +104,18 @@ def request_early(cell: Cell, when_ns: int) -> None:
             _want_wake(cell)
 
 
+def heed_recall(cell: Cell, needs_milli: int, now_ns: int) -> None:
+    """Reports the cell early if it holds unused allowance, as another node lacks that; `needs_milli` are all needs."""
+    if cell.allowance + cell.base <= 0 or now_ns - cell.reported_ns < cell.table.interval_ns:
+        return
+    cell.comfortable = False
+    cell.room = -1
+    cell.fleet_needs = max(cell.fleet_needs, float(needs_milli) / 1000)
+    cell.free = 0
+    mark_dirty(cell)
+    request_early(cell, now_ns)
+
+
 def ask_at_once(cell: Cell, now_ns: int) -> bool:
     """Queues the cell for the next batch, because a request waits for the answer.
 

@@ -41,7 +41,7 @@ from reconverge.clock import SECOND_NS, seconds
 from reconverge.hub.headroom import NEED_MARGIN
 from reconverge.kernel.cell import Cell, closes_ns
 
-SILENCE_MAX_NS: Final = 2 * SECOND_NS
+SILENCE_MAX_NS: Final = 10 * SECOND_NS
 """The longest silence about a key that is charged, in nanoseconds."""
 IDLE_SHARE: Final = 16
 """The longest silence is at most the time for which a charge counts divided by this."""
