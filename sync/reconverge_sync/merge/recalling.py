@@ -29,6 +29,9 @@ from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 RECALLS_MAX: Final = 64
 RECALLED_FOR_US: Final = 10_000_000
 """For how many microseconds a recall is kept."""
+REQUESTS_MIN: Final = 8
+"""A key whose capacity is less than so many requests for each node that needs it is not recalled: its nodes are never
+silent."""
 NEEDS_LACKED: Final = 4
 """A node lacks headroom if it has less than so many times the cost that is expected until its next exchange."""
 
@@ -69,6 +72,8 @@ def lacks(
     """Returns whether a node lacks, after a merge, what other nodes hold and do not need."""
     if batch.leaving or report.forgotten or not rule.bounded or rule.dated or rule.slots:
         return False
+    if cell.capacity < REQUESTS_MIN * cell.active:
+        return False  # no node is silent
     used = entry.used(rule, cell, hub_us)
     if asked is not None:
         lacked_milli = 1000.0 * (report.waiting - asked.granted)

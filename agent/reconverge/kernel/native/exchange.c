@@ -395,7 +395,8 @@ is_comfortable(const Terms *terms, const Cell *cell, i64 headroom)
     if ((double)headroom < larger(need, NEEDS_MIN * (soon + 1)) || cell->capacity < REQUESTS_MIN * cell->nodes) {
         return false;
     }
-    if (asks(terms, cell) && (double)cell->free < FREE_SHARE * capacity) {
+    double left = capacity - cell->fleet_used;
+    if ((double)cell->free < FREE_SHARE * left) {
         return false;
     }
     double needs = larger(cell->fleet_needs, need);
@@ -406,7 +407,7 @@ is_comfortable(const Terms *terms, const Cell *cell, i64 headroom)
         }
     }
     double others = NEED_MARGIN * larger(0.0, cell->fleet_demand - cell->demand) * ((double)terms->interval_ns / 1e9);
-    return capacity - cell->fleet_used >= larger(NEEDS_MIN * (soon + others), needs + FREE_SHARE * capacity);
+    return left >= larger(NEEDS_MIN * (soon + others), needs + FREE_SHARE * capacity);
 }
 
 /* Lets the cell be silent from this answer on, if no node needs news of it; returns whether it does. */

@@ -289,7 +289,7 @@ def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *,
         return False
     if cell.reset_us != report.reset_us or _goes_back(cell, report):
         return False
-    if is_comfortable(cell, headroom, _expected(cell), asks=asks):
+    if is_comfortable(cell, headroom, _expected(cell)):
         cell.dirty = 0  # also if it was charged while the batch was under way
         cell.comfortable = True
     elif not is_used_up(cell):

@@ -105,8 +105,8 @@ def request_early(cell: Cell, when_ns: int) -> None:
 
 
 def heed_recall(cell: Cell, needs_milli: int, now_ns: int) -> None:
-    """Reports the cell early if it holds unused allowance, as another node lacks that; `needs_milli` are all needs."""
-    if cell.allowance + cell.base <= 0 or now_ns - cell.reported_ns < cell.table.interval_ns:
+    """Ends the silence about the cell, as another node lacks what this one holds; `needs_milli` are all needs."""
+    if not cell.comfortable:
         return
     cell.comfortable = False
     cell.room = -1

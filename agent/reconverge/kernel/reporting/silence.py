@@ -14,8 +14,7 @@
 #
 #     an eighth of the headroom is used                  `speaks_below`: the next charge is the first to be reported
 #     its headroom passes the low-water mark             as ever
-#     the longest silence is over                        `silence_ns`: SILENCE_MAX_NS, 1/IDLE_SHARE of the time for which
-#                                                        a charge counts, whichever is shorter
+#     the longest silence is over                        `silence_ns`: SILENCE_MAX_NS or a sixteenth of the window
 #     its window begins                                  each window has to be granted anew
 #
 # Why the bound holds. Silence changes when a report is made, and nothing in it: counts are absolute, the allowance is
@@ -43,15 +42,16 @@ from reconverge.kernel.cell import Cell, closes_ns
 
 SILENCE_MAX_NS: Final = 10 * SECOND_NS
 """The longest silence about a key that is charged, in nanoseconds."""
-IDLE_SHARE: Final = 16
-"""The longest silence is at most the time for which a charge counts divided by this."""
+WINDOW_SHARE: Final = 16
+"""The longest silence is at most the window divided by this."""
 INTERVALS_MIN: Final = 2
 """If the longest silence is shorter than this many sync intervals, no cell falls silent."""
 NEEDS_MIN: Final = 4
 """A comfortable cell has at least so many times the headroom, and the fleet so many times the free capacity, that is
 expected to be asked for until the next answer."""
 FREE_SHARE: Final = 0.25
-"""While a cell is comfortable, this share of the capacity is free beyond the needs of all nodes."""
+"""A cell is comfortable only while this share of the capacity is left beyond the needs of all nodes, and the hub has
+this share of what is left for nodes that hold nothing."""
 BASE_MARGIN: Final = 1.5
 BASE_SHARE: Final = 0.8
 """A comfortable cell of a fixed window begins its next window with BASE_MARGIN times its demand, or with BASE_SHARE of
@@ -62,11 +62,11 @@ GRID_PARTS: Final = 8
 """Silent cells are looked at at multiples of the longest silence divided by this."""
 
 
-def is_comfortable(cell: Cell, headroom: int, expected: float, *, asks: bool) -> bool:
+def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:
     """Returns whether no node lacks anything of this key, nor will before the longest silence is over.
 
     `headroom` is the node's, after an answer about the cell's own window; `expected` is the cost that is likely to be
-    asked for here until the next answer. `asks` means that requests in doubt ask the hub about this key.
+    asked for here until the next answer.
     """
     table = cell.table
     if not table.silence_ns or cell.at_hub or cell.waiters or cell.ask or cell.reserved or not cell.held:
@@ -74,7 +74,8 @@ def is_comfortable(cell: Cell, headroom: int, expected: float, *, asks: bool) ->
     need, unit = float(cell.need_milli) / 1000, table.unit
     if headroom < max(need, NEEDS_MIN * (expected + unit)) or cell.capacity < REQUESTS_MIN * cell.nodes * unit:
         return False
-    if asks and cell.free < FREE_SHARE * cell.capacity:
+    left = cell.capacity - cell.fleet_used
+    if cell.free < FREE_SHARE * left:
         return False
     needs = max(cell.fleet_needs, need)
     if table.meter.aligned and not table.small_allowances:
@@ -82,7 +83,6 @@ def is_comfortable(cell: Cell, headroom: int, expected: float, *, asks: bool) ->
         if cell.base < min(BASE_MARGIN * cell.demand * table.window_s, BASE_SHARE * cell.capacity * share):
             return False
     others = NEED_MARGIN * max(0.0, cell.fleet_demand - cell.demand) * seconds(table.interval_ns)
-    left = cell.capacity - cell.fleet_used
     return left >= max(NEEDS_MIN * (expected + others), needs + FREE_SHARE * cell.capacity)
 
 

@@ -13,7 +13,7 @@ from reconverge.kernel.algorithms.registry import edges_for, meter_for
 from reconverge.kernel.engine import Cell, Evicted, Lock, Store
 from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.deferred import LimitInterval
-from reconverge.kernel.reporting.silence import IDLE_SHARE, INTERVALS_MIN
+from reconverge.kernel.reporting.silence import INTERVALS_MIN, WINDOW_SHARE
 from reconverge.kernel.shard import ShardState, Tally
 from reconverge.limit.limit import INTERVAL, PACED, Limit
 from reconverge.policies import Policy
@@ -239,7 +239,7 @@ class LimitState:
             return 0
         if not self.keeps_spare or self.region_ppm != MILLION:  # what another region needs is not known here
             return 0
-        longest_ns = min(self.meter.idle_ns // IDLE_SHARE, self.kernel.silence_max_ns)
+        longest_ns = min(self.window_ns // WINDOW_SHARE, self.kernel.silence_max_ns)
         return longest_ns if longest_ns >= INTERVALS_MIN * self.interval_ns else 0
 
     @property
