@@ -105,8 +105,9 @@ def request_early(cell: Cell, when_ns: int) -> None:
 
 
 def heed_recall(cell: Cell, needs_milli: int, now_ns: int) -> None:
-    """Ends the silence about the cell, as another node lacks what this one holds; `needs_milli` are all needs."""
-    if not cell.comfortable:
+    """Reports the cell early if it holds an allowance, as another node lacks that; `needs_milli` are all needs."""
+    table = cell.table
+    if not table.silence_ns or cell.allowance + cell.base <= 0 or now_ns - cell.reported_ns < table.interval_ns:
         return
     cell.comfortable = False
     cell.room = -1
