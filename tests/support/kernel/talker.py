@@ -40,9 +40,11 @@ class Talker(SmallNode):
         chance: float = 0.5,
         interval_ns: int = INTERVAL_NS,
         lease_ns: int = LEASE_NS,
+        silence_max_ns: int = 0,
     ) -> None:
         super().__init__(clock, interval_ns=interval_ns)
         self.kernel.lease_ns = lease_ns
+        self.kernel.silence_max_ns = silence_max_ns
         self.syncer = Syncer(
             self.kernel, shard=0, random=Always(chance), new_name=self._new_name, now_ns=clock.monotonic_ns()
         )

@@ -232,7 +232,7 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         set_room(cell, spare);
         return 0;
     }
-    if (cell->comfortable && spare >= speaks_below(cell)) {
+    if (allowed && cell->comfortable && spare >= speaks_below(cell)) {
         stay_silent(store, cell, now_ns);
         set_room(cell, spare - speaks_below(cell));
         return 0;

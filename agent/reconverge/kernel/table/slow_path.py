@@ -78,6 +78,10 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
     elif not allowed and waits_in_vain(table, cell, cost, now_ns):
         cell.touched_ns = now_ns
         table.edges.set_room(cell, spare)
+    elif allowed and cell.comfortable and spare >= speaks_below(cell):
+        cell.touched_ns = now_ns
+        stay_silent(cell, now_ns)
+        table.edges.set_room(cell, spare - speaks_below(cell))
     else:
         _put_forward(table, cell, spare, now_ns)
     if table.edges.by_charge and allowed and cost > 0:
@@ -87,10 +91,6 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
     """Queues the cell for a report, soon enough that the hub raises the allowance before it is used up."""
     cell.touched_ns = now_ns  # also for a mere look: a report keeps the other nodes' use fresh
-    if cell.comfortable and spare >= speaks_below(cell):
-        stay_silent(cell, now_ns)
-        table.edges.set_room(cell, spare - speaks_below(cell))
-        return
     report_soon(cell, now_ns)
     if spare < cell.low_water:
         ask_early(cell, spare, now_ns)
