@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, cast
 from reconverge.errors import InvalidSetting, asked
 
 Decorated = TypeVar("Decorated")
+Checked = TypeVar("Checked")
 NAMELESS: Final = ""
 """The key in the `advice` of `with_advice` for the text about a value that was passed by position, and needs its
 name."""
@@ -44,6 +45,13 @@ def with_advice(advice: Mapping[str, str] | None = None) -> Callable[[Decorated]
         return cast("Decorated", _advising(cast("Callable[..., Any]", given), advice or {}))
 
     return decorate
+
+
+def checked_class(name: str, value: object, kind: type[Checked], remedy: str) -> Checked:
+    """Returns `value` if it is a `kind`. Raises InvalidSetting for the argument called `name` if it is not."""
+    if isinstance(value, kind):
+        return value
+    raise InvalidSetting(name, value, f"is no {kind.__name__}; {remedy}")
 
 
 def _advising(function: Callable[..., Any], advice: Mapping[str, str]) -> Callable[..., Any]:

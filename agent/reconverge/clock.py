@@ -13,6 +13,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
+from reconverge.errors import InvalidSetting
+
 T = TypeVar("T")
 Seconds: TypeAlias = float | timedelta
 """A duration as users may pass it: a number of seconds, or a `timedelta`."""
@@ -72,6 +74,8 @@ class ManualClock:
     """
 
     def __init__(self, start: float = 0.0) -> None:
+        if not isinstance(start, int | float):
+            raise InvalidSetting("start", start, "is no number of seconds since 1970; write start=moment.timestamp()")
         self._monotonic_ns = 0
         self._wall_ahead_ns = round(start * SECOND_NS)
         self._watchers: list[Callable[[int], None]] = []

@@ -32,8 +32,8 @@ from reconverge.hub.report import UNBOUNDED
 
 OVERSHOOT_MIN = 0.001
 """The smallest overshoot other than 0: overdrafts are granted in thousandths of the capacity."""
-OVERSHOOT_MAX = 1000.0
-"""The largest finite overshoot: for the largest quota, a larger one would not fit into a hub's numbers."""
+OVERSHOOT_MAX = 1.0
+"""The largest finite overshoot, the whole limit: a larger one is more often a percentage than a share."""
 
 
 HUB: Final = "hub"
@@ -222,7 +222,7 @@ def choose(
     if max_overshoot is not None and 0 < max_overshoot < OVERSHOOT_MIN:
         raise InvalidSetting("max_overshoot", max_overshoot, f"must be 0 or at least {OVERSHOOT_MIN}")
     if max_overshoot is not None and OVERSHOOT_MAX < max_overshoot < math.inf:
-        problem = f"is a share of the limit, and must be at most {OVERSHOOT_MAX:g}, or infinite; 0.1 is 10 %"
+        problem = "is a share of the limit, at most 1; write 0.1 for 10 %, or inf for no bound, or raise the limit"
         raise InvalidSetting("max_overshoot", max_overshoot, problem)
     if cold_allowance is not None and not _is_share(cold_allowance, 1.0):
         raise InvalidSetting("cold_allowance", cold_allowance, "must be from 0 to 1, a share of the limit")

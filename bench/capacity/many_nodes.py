@@ -19,7 +19,7 @@ from redis import Redis
 from bench.capacity.exchange_cost import redis_server
 from reconverge.hub.report import SCHEMA_VERSION
 from reconverge_sync.redis.hub import EXCHANGE
-from reconverge_sync.redis.scripts import filled
+from reconverge_sync.redis.lua.scripts import filled
 
 START_US: Final = 1_750_000_000_000_000
 INTERVAL_US: Final = 1_000_000

@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from bench.house.circles import circles_of, graph_of
 
 SHORT_FILE: Final = 60
 LONG_FUNCTION: Final = 50
+IN_ROOMS: Final = frozenset((".css", ".html", ".js", ".lua", ".py", ".pyi"))
+"""The files that `largest_folder` counts: code of all kinds but C, which the kernel keeps together in one folder."""
 WORDS: Final = re.compile(r"\b(?:who|whoever|whom|nobody)\b", re.IGNORECASE)
 
 
@@ -26,7 +29,7 @@ class House:
     name: str
     files: int
     largest_folder: int
-    """Files in the fullest folder."""
+    """Files in the fullest folder, those of Lua and of web pages included."""
     rooms_max: int
     """Packages side by side in the fullest folder."""
     beside_max: int
@@ -61,7 +64,7 @@ def measured(package: Path) -> House:
     return House(
         name=package.name,
         files=len(files),
-        largest_folder=max(sum(path.parent == folder for path in files) for folder in folders),
+        largest_folder=max(files_by_folder(package).values()),
         rooms_max=max(packages_in(folder) for folder in folders),
         beside_max=max(packages_in(folder) + modules_in(folder) for folder in folders),
         median_lines=median(lengths),
@@ -73,6 +76,11 @@ def measured(package: Path) -> House:
         in_circles=sum(map(len, circles)),
         words=sum(len(WORDS.findall(text)) for text in texts.values()),
     )
+
+
+def files_by_folder(package: Path) -> Counter[Path]:
+    """Returns the number of files in each folder of a package, `__init__.py` left out."""
+    return Counter(path.parent for path in package.rglob("*") if path.suffix in IN_ROOMS and path.name != "__init__.py")
 
 
 def modules_in(folder: Path) -> int:

@@ -24,7 +24,7 @@ from reconverge.hub.report import (
 )
 
 ROOT: Final = Path(__file__).parents[2]
-SCRIPT: Final = (ROOT / "sync/reconverge_sync/redis/exchange.lua").read_text()
+SCRIPT: Final = (ROOT / "sync/reconverge_sync/redis/lua/exchange.lua").read_text()
 NATIVE: Final = ROOT / "agent/reconverge/kernel/native"
 OWN_NAMES: Final = {
     "cell_epoch": "epoch",

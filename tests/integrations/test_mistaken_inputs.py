@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import aiohttp.web
 import flask
+import httpx
 import pytest
 import redis
 import redis.asyncio
@@ -22,14 +24,30 @@ from fastapi import Depends, Header
 from limits.storage import MemoryStorage
 
 from reconverge import Agent, Limit
+from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.model import Document
+from reconverge.contracts.store.changing import with_customer
+from reconverge.hooks import SilentHooks
 from reconverge.integrations import Rule, by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.config import load
+from reconverge.integrations.decorators import limited
 from reconverge.integrations.django import limit as django_limit
+from reconverge.integrations.django.cache import ReconvergeCache
 from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
+from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
+from reconverge.integrations.opentelemetry import instrument
+from reconverge.integrations.prometheus import AgentCollector
+from reconverge.integrations.usage_prometheus import UsageCollector
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
+from reconverge.limiter.faces.slot_limiter import SlotLimiter
+from reconverge.published.settings import checked as settings_checked
+from reconverge.shedding import AdaptiveConcurrency, Stack
+from reconverge.testing import ManualClock
+from reconverge.usage import Meter, UsageReporter
+from reconverge_sync.memory import MemoryHub
 from tests.support.applications import django_project
 from tests.support.commands.checked import said_by
 
@@ -61,12 +79,48 @@ async def signed_in(name: Annotated[str, Depends(user)]) -> str:
     return name
 
 
+def slots() -> SlotLimiter:
+    return Agent("memory://").concurrency("render", 2)
+
+
 def tier(plan: str) -> str:
     return "5/minute"
 
 
 def where() -> str:
     return "192.0.2.1"
+
+
+def called_dependency() -> None:
+    FASTAPI("memory://")("5/minute")()
+
+
+class OnRefused(SilentHooks):
+    """Its method is named as in other libraries."""
+
+    def on_refused(self, _event: object) -> None:
+        """Is never called."""
+
+
+def switch_again() -> None:
+    agent = Agent("memory://")
+    agent.limit("login", "2/minute")
+    agent.limit("login", "2/minute", switch="shadow")
+
+
+def settle_again() -> None:
+    reservation = Agent("memory://").limit("settled-twice", "20/minute").reserve("ada", 8)
+    reservation.settle(5)
+    reservation.settle(3)
+
+
+def meter_without_reporter() -> None:
+    clock = ManualClock()
+    meter = Meter(clock)
+    UsageReporter(meter, MemoryHub(clock=clock), clock=clock)
+    for _ in range(2):
+        meter.add("ada", "login")
+        clock.advance(60)
 
 
 async def asgi_app(_scope: Any, _receive: Any, _send: Any) -> None:
@@ -117,6 +171,23 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: Agent("redis://localhost", fallback=_any(redis.Redis())),
         ("fallback=", "client of Redis", "write the URL"),
     ),
+    "slash in a password": (
+        lambda: Agent("redis://ada:pa/ses@me@localhost:6379/0"),
+        ("cannot be read", "localhost:6379/0", "in a password", "%2F %3F %23"),
+    ),
+    "hash in a password": (lambda: Agent("rediss://ada:se#same@localhost"), ("cannot be read", "%23")),
+    "slash in a password of MQTT": (lambda: Agent("mqtt://ada:ses/ame@localhost"), ("cannot be read", "%2F")),
+    "fallback twice": (
+        lambda: Agent("redis://localhost", fallback="redis://localhost"),
+        ("fallback='redis://localhost'", "is the hub itself", "name another server"),
+    ),
+    "hook": (
+        lambda: Agent("memory://").add_hooks(_any(OnRefused())),
+        ("OnRefused.on_refused", "never called", "did you mean 'refused'?"),
+    ),
+    "switch again": (switch_again, ("'login'", "from 'on' to 'shadow'", "limiter.switch('shadow')")),
+    "settled again": (settle_again, ("settled for 5", "again for 3", "settle() once")),
+    "unstarted": (meter_without_reporter, ("UsageReporter was never started", "call reporter.start()")),
     "storage": (lambda: Agent(_any(MemoryStorage())), ("storage of the package limits", "Agent('redis://")),
     "table": (lambda: Agent(_any({"url": "redis://localhost"})), ("is a table", "Agent(URL, name=value)")),
     "limit": (lambda: Agent("100/minute"), ("'100/minute'", "is a limit", "agent.limit('login', '100/minute')")),
@@ -126,7 +197,63 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "limits": (lambda: AGENT("memory://", limits="5/minute"), ("limits='5/minute'", "agent.limit('login', ")),
     "lease": (lambda: AGENT("memory://", lease_ttl="30s"), ("lease_ttl='30s'", "must be", "seconds")),
     "overshoot": (lambda: AGENT("memory://", max_overshoot="10%"), ("max_overshoot='10%'", "0.1 allows 10 %")),
+    "overshoot in per cent": (
+        lambda: limit("5/minute", max_overshoot=10),
+        ("max_overshoot=10", "a share of the limit", "0.1 for 10 %", "raise the limit"),
+    ),
     "ask": (lambda: AGENT("memory://", in_doubt="ask:25"), ("in_doubt='ask:25'", "ask:25ms")),
+}
+STAMPED = {"namespace": "shop", "version": 1, "issued": 1_750_000_000, "expires": 1_750_003_600}
+OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
+    "slot of a rate": (lambda: _any(limit("5/minute")).slot("ada"), ("'login'", "no slots", "agent.concurrency")),
+    "rate of slots": (lambda: _any(slots()).allow("ada"), ("'allow'", "in progress", "with limiter.slot(key)")),
+    "called dependency": (called_dependency, ("leave the last () out",)),
+    "sync transport": (
+        lambda: httpx.AsyncClient(transport=_any(LimitedTransport(limit("9/s")))).__aenter__().send(None),
+        ("'LimitedTransport'", "is for httpx.Client", "AsyncLimitedTransport"),
+    ),
+    "async transport": (
+        lambda: httpx.Client(transport=_any(AsyncLimitedTransport(limit("9/s")))).get("http://localhost"),
+        ("'AsyncLimitedTransport'", "is for httpx.AsyncClient", "write LimitedTransport"),
+    ),
+    "settings of a text": (
+        lambda: settings_checked({**STAMPED, "limits": {"login": "5/minute"}}),
+        ("limits.login", "not '5/minute'", "write {limit = '5/minute'}"),
+    ),
+    "no plans yet": (
+        lambda: with_customer(Document({}), "ada", "gold", now_s=0.0),
+        ("'gold'", "none yet", "publish contracts with plans first"),
+    ),
+    "layer": (lambda: Stack(_any(AdaptiveConcurrency)), ("is a class", "Stack(AdaptiveConcurrency(...))")),
+    "cache": (lambda: ReconvergeCache("", {}), ("LOCATION=''", "'LOCATION': 'redis://localhost:6379/0'")),
+    "server": (lambda: LimitedTransport(limit("9/s"), server=_any("github")), ("server='github'", "as GITHUB")),
+    "contracts swapped": (
+        lambda: Contracts(_any({"plans": {}}), _any(Agent("memory://"))),
+        ("agent={'plans'", "is no Agent", "Contracts(agent, document)"),
+    ),
+    "contracts path": (
+        lambda: Contracts(Agent("memory://"), _any("plans.yaml")),
+        ("document='plans.yaml'", "content of a file", "yaml.safe_load"),
+    ),
+    "collector": (lambda: AgentCollector(_any(limit("9/s"))), ("RateLimiter('login'", "is no Agent", "pass the agent")),
+    "instrument": (lambda: instrument(_any(limit("9/s"))), ("RateLimiter('login'", "is no Agent", "pass the agent")),
+    "usage collector": (lambda: UsageCollector(_any(Meter())), ("is no UsageReporter", "pass the reporter")),
+    "clock": (
+        lambda: ManualClock(_any(datetime(2026, 1, 1, tzinfo=UTC))),
+        ("seconds since 1970", "moment.timestamp()"),
+    ),
+    "key of a web request": (
+        lambda: limited("5/minute", agent=Agent("memory://"), key=by_ip),
+        ("key='by_ip'", "takes a web request", "key=lambda request"),
+    ),
+    "key of a header": (
+        lambda: limited("5/minute", agent=Agent("memory://"), key=by_header("x-key")),
+        ("key=", "takes a web request", "key=lambda request"),
+    ),
+    "aiohttp middleware": (
+        lambda: AIOHTTP("5/minute", agent="memory://")(None, None),
+        ("middlewares=", "is no middleware", "limits.install(app)"),
+    ),
 }
 FILES: dict[str, tuple[str, str, Words]] = {
     "unit": ("a.toml", "[limits]\nlogin = '5/minuet'\n", ("line 2", "login", "did you mean 'minute'?")),
@@ -163,6 +290,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
     "nothing": (("simulate", "--nodes", "4", "--limit", "0/minute"), ("refuses everything", "at least 1")),
     "policy": (("simulate", "--nodes", "4", "--limit", "9/s", "--policy", "strickt"), ("did you mean 'strict'?",)),
     "switch": (("switch", "disabled", "--hub", "redis://localhost"), ("disabled", "off")),
+    "option first": (("--hub", "redis://localhost", "status"), ("No such option", "options stand after the command")),
+    "period": (
+        ("usage", "show", "--hub", "redis://localhost", "--period", "last month"),
+        ("'last month'", "as 2026-11"),
+    ),
     "scheme": (("doctor", "--hub", "http://localhost:6379"), ("'http'", "redis://")),
     "nodes": (
         ("simulate", "--nodes", "0", "--limit", "5/minute"),
@@ -265,6 +397,14 @@ def test_a_wrong_hub_or_setting_of_an_agent_is_corrected(what: str, caplog: pyte
 
     assert [] == lacking(message, words)
     assert SESAME not in message
+
+
+@pytest.mark.parametrize("what", OBJECTS)
+def test_a_wrong_object_is_corrected(what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An error of this library names the right one, before one of Python's does."""
+    do, words = OBJECTS[what]
+
+    assert [] == lacking(told(do, caplog), words)
 
 
 @pytest.mark.parametrize("what", FILES)

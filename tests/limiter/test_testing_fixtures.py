@@ -112,3 +112,14 @@ def test_pytest_loads_nothing_of_this_package_unless_it_is_asked_to(tmp_path: Pa
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=RUNS_S_MAX, check=False)
 
     assert 0 == done.returncode, done.stdout
+
+
+@pytest.mark.slow
+def test_the_package_in_place_of_its_module_loads_the_fixtures(tmp_path: Path) -> None:
+    """`pytest_plugins = ["reconverge.testing"]` names it as its documentation is read."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["reconverge.testing"]')
+    (tmp_path / "test_clock.py").write_text("def test_it(manual_clock):\n    manual_clock.advance(60)\n")
+    command = [sys.executable, "-m", "pytest", "-q", *PLAIN]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=RUNS_S_MAX, check=False)
+
+    assert 0 == done.returncode, done.stdout

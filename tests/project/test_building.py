@@ -223,7 +223,7 @@ def test_a_wheel_and_a_source_distribution_carry_every_script(wheel: Path, sdist
     with tarfile.open(sdist) as archive:
         in_sdist = {name.partition("/sync/")[2] for name in archive.getnames()}
 
-    assert "reconverge_sync/redis/exchange.lua" in scripts
+    assert "reconverge_sync/redis/lua/exchange.lua" in scripts
     assert scripts == {name for name in in_wheel if name.endswith(".lua")}
     assert scripts == {name for name in in_sdist if name.endswith(".lua")}
 

@@ -13,11 +13,13 @@ from bench.house.__main__ import DOCUMENTS, FACES, PACKAGES, TOOLS, WORDS_MAX, m
 from bench.house.circles import calls_of, circles_of, graph_of
 from bench.house.class_names import repeated_classes
 from bench.house.docstrings import poor_docstrings, undocumented
-from bench.house.measures import House, measured
+from bench.house.measures import House, files_by_folder, measured
 from bench.house.whole import sizes
 from bench.house.words import GLOSSARY, banned_words, replacements
 
 ROOT = Path(__file__).parents[2]
+FILES_MAX = 14
+"""Files that one folder may hold, beside `__init__.py`."""
 
 
 @pytest.fixture
@@ -223,15 +225,31 @@ def test_a_glossary_without_the_table_is_an_error() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_the_layout_of_this_project_keeps_its_bounds(package: Path) -> None:
-    """No circle of imports, those for types included; few short files; comments; no folder that holds everything."""
+    """No circle of imports, those for types included; few short files; comments; few rooms side by side."""
     house = measured(ROOT / package)
 
     assert 0 == house.circles
     assert house.short_files <= 0.1 * house.files
     assert house.comment_share >= 3.0
-    assert house.largest_folder <= 15
     assert house.rooms_max <= 15
     assert house.words <= 10
+
+
+def test_files_of_every_language_but_c_fill_a_folder(package: Path) -> None:
+    """Scripts and pages count as modules do; `__init__.py`, data and files of C do not."""
+    for name in ("list.lua", "list.html", "list.css", "list.js", "list.c", "list.h", "list.json"):
+        (package / "back" / name).touch()
+
+    assert {package: 1, package / "back": 5} == files_by_folder(package)
+    assert 5 == measured(package).largest_folder
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_no_room_of_this_project_is_overfull(package: Path) -> None:
+    """A folder holds so few files that a reader sees them at one glance."""
+    counted = files_by_folder(ROOT / package)
+
+    assert {} == {str(folder.relative_to(ROOT)): files for folder, files in counted.items() if files > FILES_MAX}
 
 
 def test_the_whole_is_counted_by_kind(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from reconverge import Hub
 from reconverge.hub.registry import GROUP, HubSettings
 from reconverge_sync.merge.loans import LENDERS_MAX
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.lua.scripts import script
 
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = {"reconverge": ROOT / "agent", "reconverge_sync": ROOT / "sync"}
@@ -47,8 +47,8 @@ def test_type_checkers_may_look_inside(package: str) -> None:
 
 def test_every_number_that_a_script_takes_from_python_is_filled_in() -> None:
     """A name that stands without a value in a file, with a module of Python beside it, has the value of that module."""
-    scripts = files("reconverge_sync").joinpath("redis")
-    names = sorted(path.name.removesuffix(".lua") for path in scripts.iterdir() if path.name.endswith(".lua"))
+    scripts = SOURCE_ROOTS["reconverge_sync"] / "reconverge_sync/redis/lua"
+    names = sorted(str(path.relative_to(scripts).with_suffix("")) for path in scripts.rglob("*.lua"))
     filled = b"".join(map(script, names)).decode()
 
     assert f"local LENDERS_MAX = {LENDERS_MAX} -- from merge/loans.py" in filled

@@ -162,6 +162,12 @@ ASKING = [
     step("many", NODE, st.just(["ada", "bob", "cy"]), st.lists(ANY_COSTS, min_size=3, max_size=3)),
     step("looks"),
 ]
+LOOKING = [
+    step("test_each", NODE, st.sampled_from(["ada", "ada", "bob"]), COSTS, KINDS),
+    step("test_each", NODE, st.just("ada"), st.just(0)),
+    step("hits", NODE, st.sampled_from(["ada", "bob"]), st.just(1), st.sampled_from([2, 7])),
+]
+"""At each quota of a limit, as responses do that show them all."""
 CORRECTING = [
     step("reserve", NODE, KEYS, ANY_COSTS, st.sampled_from(["keep", "keep", "return"])),
     step("settle", SOME, ANY_COSTS),
@@ -217,6 +223,8 @@ def life_of(*kinds: list[st.SearchStrategy[Step]]) -> st.SearchStrategy[list[Ste
     return st.sampled_from([2, 12, 24, 48]).flatmap(lambda most: st.lists(steps, min_size=most // 2, max_size=most))
 
 
+LONE_LOOKS = life_of(LOOKING, LOOKING, PASSING, CHANGING)
+LOOKS = life_of(LOOKING, LOOKING, PASSING, CHANGING, EXCHANGING, MISFORTUNES)
 LONE_LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, CHANGING)
 LIFE = life_of(ASKING, ASKING, CORRECTING, WAITING, PASSING, CHANGING, EXCHANGING, EXCHANGING, MISFORTUNES)
 
@@ -298,3 +306,15 @@ def test_several_quotas_go_alike(alone: bool, other: OtherTwin, data: st.DataObj
     """A limit with two quotas of any kind, each of which is a table of its own."""
     algorithm = data.draw(st.sampled_from(ALGORITHMS))
     compare(other, data.draw(worlds(algorithm, alone=alone, several=True)), data.draw(LONE_LIFE if alone else LIFE))
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+@pytest.mark.parametrize("several", [False, True], ids=["one quota", "two quotas"])
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in company"])
+@settings(max_examples=tried(60, long=200, brief=15))
+@given(data=st.data())
+def test_looks_that_charge_nothing_go_alike(several: bool, alone: bool, other: OtherTwin, data: st.DataObject) -> None:
+    """They bring a key up to date as a decision does, and ask the hub about it; C looks at the limits it decides."""
+    algorithm = data.draw(st.sampled_from(COMPILED_ALGORITHMS))
+    world = data.draw(worlds(algorithm, alone=alone, several=several))
+    compare(other, world, data.draw(LONE_LOOKS if alone else LOOKS))

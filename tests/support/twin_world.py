@@ -146,6 +146,11 @@ class TwinWorld:
     def test(self, node: int, key: Any, cost: Any, kind: Any = None) -> Decision:
         return self._limiter(node).test(key, self._cost(cost), kind)
 
+    def test_each(self, node: int, key: Any, cost: Any, kind: Any = None) -> list[Decision]:
+        """The same of each quota."""
+        cost = self._cost(cost)
+        return [table.test(key, cost, kind) for table in self._limiter(node).control.tables]
+
     def usages(self, node: int, key: Any) -> dict[str, Usage]:
         return self._limiter(node).usages(key)
 

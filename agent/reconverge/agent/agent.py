@@ -19,7 +19,7 @@ from reconverge.agent.fleet_usage import FleetUsage, ask_fleet, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.lifecycle import Lifecycle
-from reconverge.agent.notice import ShortWindows, log_installation, log_soft
+from reconverge.agent.notice import ShortWindows, log_installation, log_soft, log_switch_again
 from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
@@ -437,6 +437,8 @@ class Agent:
             caps_as_said(name, quotas, cap)
         with self._overrides.lock:
             limiter, known = self._declare(name, quotas, chosen, parents, terms)
+            if known and switch is not None:
+                log_switch_again(name, limiter.control.own_switch, switch)
             self._set(limiter, cap, switch, sync_interval)
             if cap is not None or not known:
                 self._overrides.apply_to(limiter)

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, nearest
 from reconverge.exchange.answer_stats import KEYS_REPORTED_MAX, AnswerStats
 from reconverge.hooks import (
     ExchangeFailed,
@@ -27,6 +27,7 @@ from reconverge.hooks import (
     Refused,
     SettingsChanged,
     SettingsRejected,
+    SilentHooks,
 )
 from reconverge.runtime.locks import new_lock
 from reconverge.stats import READY, STARTING, STATES, AgentStats, Health
@@ -35,6 +36,27 @@ logger = logging.getLogger("reconverge")
 
 PACE_S: Final = 1.0
 """The seconds between two looks at the counters."""
+
+
+KNOWN: Final = tuple(name for name in vars(Hooks) if not name.startswith("_"))
+"""The names of all events' methods."""
+_INHERITED: Final = frozenset(getattr(cls, name) for cls in (Hooks, SilentHooks) for name in KNOWN) | {None}
+ALIKE_MIN: Final = 0.85
+"""How similar a method's name must be to that of an event to be a misspelling, as `difflib` counts it."""
+
+
+def _check_names(hooks: object) -> None:
+    """Raises InvalidSetting for a method that is named almost as an event for which the object has no own method."""
+    for cls in type(hooks).__mro__:
+        if cls.__module__ == Hooks.__module__:
+            continue
+        for name in vars(cls):
+            meant = name.removeprefix("on_")
+            found = meant if meant in KNOWN else nearest(meant, KNOWN, ALIKE_MIN)
+            if found is None or name in KNOWN or getattr(type(hooks), found, None) not in _INHERITED:
+                continue
+            problem = f"is never called, as no event has this name; did you mean {found!r}?"
+            raise InvalidSetting("hooks", f"{cls.__name__}.{name}", problem)
 
 
 class WatchedAgent(Protocol):
@@ -77,6 +99,7 @@ class HookDispatcher:
         """Reports events to `hooks` from now on. Raises InvalidSetting for a class in place of an object."""
         if isinstance(hooks, type):
             raise InvalidSetting("hooks", hooks, f"is a class; pass an object of it: add_hooks({hooks.__name__}())")
+        _check_names(hooks)
         if not self._hooks:
             self._begin()
         self._hooks = (*self._hooks, hooks)

@@ -117,6 +117,20 @@ def log_soft(quotas: Mapping[str, Limit]) -> None:
             )
 
 
+def log_switch_again(name: str, before: str, after: str) -> None:
+    """Logs that a limit was declared again with another switch, which is in force for all code that uses the limit."""
+    if before != after:
+        logger.warning(
+            "reconverge: the limit %r was declared before, and is declared again with switch=%r, which takes it from "
+            "%r to %r wherever it is used; write limiter.switch(%r) if so intended, or use another name",
+            name,
+            after,
+            before,
+            after,
+            after,
+        )
+
+
 def log_reentry(name: str) -> None:
     """Logs that a limit was asked for a decision in the middle of another decision about it."""
     logger.warning(

@@ -96,6 +96,18 @@ class LazyGroup(TyperGroup):
         """Returns the names of all commands, in the order in which help shows them."""
         return list(self.deferred)
 
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Reads the options before the name of a command. The error for an unknown one shows its place."""
+        command = next((each for each in args if each in self.deferred), "COMMAND")
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            option = getattr(error, "option_name", None)
+            if option is not None and isinstance(message := getattr(error, "message", None), str):
+                place = f"{ctx.command_path} {command} {option} ..."
+                vars(error)["message"] = f"{message.rstrip('.')}; options stand after the command, as in: {place}"
+            raise
+
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         """Runs a command. If an option has a wrong value, the error names the value, and the values it may have."""
         try:

@@ -30,6 +30,7 @@ from typing import Final
 
 from reconverge.agent.agent import Agent
 from reconverge.agent.erasing import WAIT_S, Forgotten
+from reconverge.arguments import checked_class
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
 from reconverge.contracts.answers import (
     Asked,
@@ -124,7 +125,7 @@ class Contracts:
         caps: Mapping[str, str] | None = None,
         meter: UsageMeter | None = None,
     ) -> None:
-        self.agent = agent
+        self.agent = checked_class("agent", agent, Agent, "write Contracts(agent, document)")
         self.meter = meter
         """The meter that counts each request, if there is one."""
         self.reader: ContractsReader | None = None
@@ -163,6 +164,10 @@ class Contracts:
         Raises InvalidContracts, and changes nothing, if the document cannot be in force on this node.
         """
         if not isinstance(document, Document):
+            given: object = document
+            if not isinstance(given, Mapping):
+                problem = "is no table; give the content of a file, as yaml.safe_load returns it"
+                raise InvalidSetting("document", document, problem)
             document = checked(dict(document))
         with self._changing:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}

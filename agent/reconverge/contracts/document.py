@@ -293,6 +293,9 @@ def _listed(names: Mapping[str, object]) -> str:
 
 
 def _check_plan(name: str, plans: Mapping[str, Plan], *path: str) -> Plan:
+    if not plans:
+        problem = f"there is no plan {shown(name)}, as the contracts have none yet; publish contracts with plans first"
+        raise InvalidContracts(problem, *path)
     if name not in plans:
         raise InvalidContracts(f"there is no plan {shown(name)}; known: {_listed(plans)}{asked(name, plans)}", *path)
     return plans[name]

@@ -19,11 +19,13 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.hub.registry import redacted
 from reconverge.integrations.clients.turns import wait_for_turn
+from reconverge.integrations.misplaced import warn_if_registered
 from reconverge.integrations.web.bound_rule import quotas_of_fixed, room_for
 from reconverge.integrations.web.costs import check_of_call, kind_of_call
 from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
-from reconverge.integrations.web.request.keys import plain, waits, written
+from reconverge.integrations.web.request import keys
+from reconverge.integrations.web.request.keys import name_of_function, plain, waits, written
 from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.asking import ASK, within_s
 from reconverge.limiter.faces.limiter import Limiter
@@ -80,6 +82,8 @@ def limited(
     _check_functions(key=key, cost=cost)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        here = inspect.currentframe()
+        warn_if_registered(function, here and here.f_back)
         if isinstance(limits, Limiter):
             limiter = limits
         else:
@@ -123,7 +127,12 @@ def _check_ends(limiter: Limiter, function: object) -> None:
 
 
 def _check_functions(**found: object) -> None:
+    """Raises InvalidSetting for a coroutine function, and for one of our key functions, which take a web request."""
     for what, value in found.items():
+        if callable(value) and getattr(value, "__module__", None) == keys.__name__:
+            problem = f"takes a web request, and limited() calls {what} with the arguments of the function; write "
+            example = f"{what}=lambda request, **_: request.client.host"
+            raise InvalidSetting(what, name_of_function(value), problem + example)
         if callable(value) and inspect.iscoroutinefunction(value):
             raise InvalidSetting(
                 what, value, "is a coroutine function, which would never be awaited; use a plain function"

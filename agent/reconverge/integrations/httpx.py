@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, Unpack
 
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra, PortableError
@@ -36,6 +36,17 @@ def by_origin(request: httpx.Request) -> str:
     """Returns the default key of a call: the host and port of its server, such as `api.example.com:443`."""
     port = request.url.port or {"http": 80, "https": 443}.get(request.url.scheme, 0)
     return f"{request.url.host}:{port}"
+
+
+ASYNC: Final = frozenset({"__aenter__", "aclose", "handle_async_request"})
+SYNC: Final = frozenset({"__enter__", "close", "handle_request"})
+"""The attributes of a transport that only one kind of client reads."""
+
+
+def _hint(transport: object, name: str, others: frozenset[str], place: str) -> str:
+    """Returns the message for a missing attribute; with a remedy if the other kind of client has asked for it."""
+    hint = f": it is for {place}" if name in others else ""
+    return f"{type(transport).__name__!r} object has no attribute {name!r}{hint}"
 
 
 class LimitedTransport(httpx.BaseTransport):
@@ -89,6 +100,11 @@ class LimitedTransport(httpx.BaseTransport):
         self.outgoing.learn(key, response.status_code, response.headers, method, path)
         return response
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(_hint(self, name, ASYNC, "httpx.Client; write AsyncLimitedTransport in AsyncClient"))
+
     def close(self) -> None:
         self._inner.close()
 
@@ -122,6 +138,11 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         response = await self._inner.handle_async_request(request)
         self.outgoing.learn(key, response.status_code, response.headers, method, path)
         return response
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(_hint(self, name, SYNC, "httpx.AsyncClient; write LimitedTransport in Client"))
 
     async def aclose(self) -> None:
         await self._inner.aclose()

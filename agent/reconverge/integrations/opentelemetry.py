@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from reconverge.agent.agent import Agent
+from reconverge.arguments import checked_class
 from reconverge.errors import MissingExtra
 from reconverge.hooks import Look, SilentHooks
 from reconverge.integrations.metrics import DURATIONS, LIMITS_MAX, METRICS, Metric, Readings
@@ -53,6 +54,7 @@ def instrument(
     Raises:
         InvalidSetting: `limits_max` is not a whole number of at least 1.
     """
+    checked_class("agent", agent, Agent, "pass the agent whose limits are shown")
     readings = Readings(limits_max)
     meter = get_meter(METER, meter_provider=meter_provider)
     ended = False

@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from reconverge.agent.agent import Agent
+from reconverge.arguments import checked_class
 from reconverge.errors import MissingExtra
 from reconverge.hooks import Look, SilentHooks
 from reconverge.integrations.metrics import LIMITS_MAX, METRICS, RESULTS, Labels, Metric, Readings
@@ -51,7 +52,7 @@ class AgentCollector(Collector):
     """
 
     def __init__(self, agent: Agent, *, limits_max: int = LIMITS_MAX) -> None:
-        self._agent = agent
+        self._agent = checked_class("agent", agent, Agent, "pass the agent whose limits are shown")
         self._readings = Readings(limits_max)
 
     def describe(self) -> Iterator[Family]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reconverge.arguments import checked_class
 from reconverge.errors import MissingExtra
 from reconverge.usage.reporter import UsageReporter
 
@@ -30,7 +31,7 @@ class UsageCollector(Collector):
     """Collects the metrics of one usage reporter of this process. Use one for each registry."""
 
     def __init__(self, reporter: UsageReporter) -> None:
-        self._reporter = reporter
+        self._reporter = checked_class("reporter", reporter, UsageReporter, "pass the reporter whose usage is shown")
 
     def collect(self) -> Iterator[Family]:
         stats = self._reporter.stats()

@@ -12,12 +12,13 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.environment_keys import authenticated_by_server, in_environment, name_in_environment
+from reconverge.integrations.misplaced import warn_if_dropped
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_wsgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
-from reconverge.integrations.web.pipeline import Admitted
+from reconverge.integrations.web.pipeline import Admitted, Decide
 from reconverge.integrations.web.refusal import TITLES
 from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types
@@ -124,7 +125,9 @@ class RateLimitMiddleware:
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]
         self._unmatched = UnmatchedRules(self._rules, self.guard.failed)
         pipeline = None if self._unmatched.wanted else self.guard.pipeline(self._rules, in_environment)
-        self._decide = None if pipeline is None else pipeline.decide
+        self._quick = None if pipeline is None else pipeline.decide
+        self._decide: Decide | None = None  # `_quick` from the first request on, so that only that one is noted
+        self._unserved = warn_if_dropped(self)
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         outcome: Outcome | list[FoundKey] | None = None
@@ -134,6 +137,9 @@ class RateLimitMiddleware:
             if type(outcome) is Admitted:  # the same as below, earlier, because most requests end here
                 environment[OUTCOME] = outcome
                 return self.app(environment, adding(start_response, outcome))
+        if self._unserved.alive:
+            self._unserved.detach()
+            self._decide = self._quick
         if self._unmatched.wanted:
             self._unmatched.look(lambda: routes_in(self.app), (environment.get("SCRIPT_NAME", ""),))
         if not isinstance(outcome, Outcome):

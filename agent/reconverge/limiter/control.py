@@ -164,6 +164,11 @@ class LimitControl:
     def switched(self) -> Switch:
         return self.enforcement.state
 
+    @property
+    def own_switch(self) -> Switch:
+        """Returns the limit's own switch, as it was declared or set in this process."""
+        return self._limits_switch.own
+
     def switch(self, to: Switch) -> None:
         self._limits_switch.own = checked_switch(to)
         self._apply_switch()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Table, settle
+from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.unique import Unique
 
 if TYPE_CHECKING:
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 OnAbandon = Literal["keep", "return"]
 KEEP: Final = "keep"
 RETURN: Final = "return"
+
+
+logger = logging.getLogger("reconverge")
+_logged = LoggedOnce()
 
 
 class Reservation(Unique):
@@ -69,9 +75,23 @@ class Reservation(Unique):
         """
         self._check(actual)
         if self._settled or not self.allowed:
+            if (
+                self._settled
+                and actual not in {0, self._charged}
+                and self._charges
+                and _logged.is_new(self._charges[0].table.name)
+            ):
+                logger.warning(
+                    "reconverge: a reservation of %r that was settled for %d is settled again for %d, without effect; "
+                    "call settle() once with the whole cost, or spend() with each part",
+                    self._charges[0].table.name,
+                    self._charged,
+                    actual,
+                )
             return
         self._settled = True
         self._correct(actual - self._charged)
+        self._charged = actual
 
     def spend(self, cost: int) -> None:
         """Adds `cost` to the true cost so far; a part beyond the estimate is charged at once.
@@ -119,6 +139,8 @@ class Reservation(Unique):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._settled:
+            return
         if self._spent is not None:
             self.settle(self._spent)
         elif self._on_abandon == RETURN:

@@ -97,6 +97,9 @@ def _limit_override(name: str, said: object) -> LimitOverride:
     path = ("limits", name)
     with _field(*path):
         check_name(name)
+    if isinstance(said, str):
+        problem = f"must be a table, not {shown(said)}; write {{limit = {said!r}}}, in YAML or JSON {{limit: {said!r}}}"
+        raise InvalidDocument(problem, *path)
     table = _table(said, LIMIT_FIELDS, *path)
     text = table.get("limit")
     if text is not None:

@@ -295,6 +295,9 @@ def _checked(layers: Sequence[Layer]) -> tuple[Layer, ...]:
             raise InvalidSetting(
                 "layers", layer, "is a limiter, not a layer; for a limit on a rate, pass RequestRate(limiter)"
             )
+        if isinstance(layer, type):
+            problem = f"is a class, not a layer; pass an object of it: Stack({layer.__name__}(...))"
+            raise InvalidSetting("layers", layer, problem)
         if not isinstance(name, str) or not methods:
             raise InvalidSetting(
                 "layers", layer, "is not a layer; reconverge.shedding.layers.Layer describes what a layer must have"

@@ -21,6 +21,9 @@ from reconverge.testing.contract_store_claims import ContractStoreClaims
 from reconverge.testing.hub_claims import HubClaims, ReaderClaims
 from reconverge.testing.settings_store_claims import SettingsStoreClaims
 
+pytest_plugins = ["reconverge.testing.fixtures"]
+"""The plug-in with the fixtures, so that pytest loads it also for a `conftest.py` that names this package."""
+
 __all__ = [
     "BoardClaims",
     "ContractStoreClaims",

@@ -77,6 +77,8 @@ class Meter:
         self._routes_max = routes_max
         self.overflowed = 0
         """How many times something was counted under OTHERS, because there was no room for its name."""
+        self.unstarted = False
+        """Whether a `UsageReporter` was made for this meter, and was not started."""
         self._logged = LoggedOnce()
         self._lock = new_lock()
         self.start_over()
@@ -200,6 +202,11 @@ class Meter:
         for name in (identity, limit, route):
             if not isinstance(name, str) or "\0" in name:
                 raise InvalidKey(f"{shown(name)} cannot be counted as usage: names are text without NUL")
+        if self.unstarted and self._minutes and minute not in self._minutes and self._logged.is_new("unstarted"):
+            logger.warning(
+                "reconverge: usage is counted, and nothing reports it to the hub, because its UsageReporter was never "
+                "started; call reporter.start(), or write: with reporter"
+            )
         rows = self._minutes.setdefault(minute, {})
         key = identity, limit, self._known_route(route)
         if key not in rows and (len(rows) >= self._rows_max or max(len(identity), len(limit)) > TEXT_MAX):

@@ -32,13 +32,14 @@ __all__ = [
 
 MINUTES_MAX: Final = 4_223_371_680
 """The minutes until the end of the year 9999, where Python's calendar ends."""
+EARLIER: Final = "; write an earlier period by its date, as 2026-11 or 2026-11-23"
 _FORMATS: Final = {MINUTE: "%Y-%m-%dT%H:%MZ", HOUR: "%Y-%m-%dT%HZ", DAY: "%Y-%m-%d", MONTH: "%Y-%m"}
 
 
 def checked_kind(kind: object) -> str:
     """Returns `kind` if it is one of `KINDS`. Raises InvalidSetting if it is not."""
     if kind not in KINDS:
-        raise InvalidSetting("period", kind, f"is none of {', '.join(KINDS)}{asked(kind, KINDS)}")
+        raise InvalidSetting("period", kind, f"is none of {', '.join(KINDS)}{asked(kind, KINDS)}{EARLIER}")
     return str(kind)
 
 

@@ -141,6 +141,7 @@ class UsageReporter:
         if not 0 < timeout_s <= INTERVAL_MAX_S:
             raise InvalidSetting("timeout", timeout, f"is not above 0 and up to {INTERVAL_MAX_S} seconds")
         self.meter = meter
+        meter.unstarted = True
         self._clock = clock or SystemClock()
         self._interval_s = interval_s
         self._sigterm = sigterm
@@ -180,6 +181,7 @@ class UsageReporter:
         """
         if self.running:
             return
+        self.meter.unstarted = False
         process.register(self, sigterm=self._sigterm)
         self._driver.tell_where_it_is_counted()
         self._section.run(self._begin)

@@ -6,7 +6,7 @@ import errno
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import SplitResult, parse_qsl
 
 from reconverge.errors import SHOWN_MAX, InvalidSetting
 from reconverge.hub.registry import UNKNOWN_OPTION
@@ -54,6 +54,12 @@ def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) 
     if value.lower() not in SWITCHES:
         raise refuse(f"has an {name} that is none of {', '.join(SWITCHES)}; write one of these")
     return SWITCHES[value.lower()]
+
+
+def check_login(parts: SplitResult) -> None:
+    """Raises ValueError if a part of the login was read as a path, query or fragment, as it holds a / ? or #."""
+    if "@" in parts.path or "@" in parts.fragment or "@" in parts.query.partition("=")[0]:
+        raise ValueError("there is an @ after the host")
 
 
 def is_number(text: str) -> bool:

@@ -1,1 +1,1 @@
-"""The merge rule, by which a hub merges the reports of all nodes. Does no I/O; `redis/exchange.lua` is its twin."""
+"""The merge rule, by which a hub merges the reports of all nodes. Does no I/O; `redis/lua/exchange.lua` is its twin."""

@@ -12,7 +12,15 @@ from reconverge.clock import SECOND_NS
 from reconverge.errors import InvalidSetting
 from reconverge.hub.registry import redacted
 from reconverge_sync.client.tls import tls_context
-from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
+from reconverge_sync.client.urls import (
+    TLS_OPTIONS,
+    UNREADABLE,
+    check_login,
+    is_number,
+    longest_first,
+    read_query,
+    tls_options,
+)
 from reconverge_sync.mqtt.election import TENURE_NS
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
@@ -54,6 +62,7 @@ class BrokerAddress:
         """Returns the address in a URL. Raises InvalidSetting if the URL is invalid."""
         try:
             parts = urlsplit(url)
+            check_login(parts)
             port = PORTS[parts.scheme] if parts.port is None else parts.port
             if port == 0:
                 raise ValueError("the port 0 cannot be connected to")

@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.board import SNAPSHOT_BYTES_MAX, SNAPSHOTS_MAX, check_snapshot
-from reconverge_sync.redis.scripts import Call, script
+from reconverge_sync.redis.lua.scripts import Call, script
 
-WATCH: Final = script("now", "watch")
-LEAVE: Final = script("now", "leave_snapshot")
-READ: Final = script("now", "read_snapshots")
+WATCH: Final = script("now", "board/watch")
+LEAVE: Final = script("now", "board/leave_snapshot")
+READ: Final = script("now", "board/read_snapshots")
 SECOND_US: Final = 1_000_000
 
 

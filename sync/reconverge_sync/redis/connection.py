@@ -14,7 +14,15 @@ from redis.backoff import NoBackoff
 from reconverge.errors import InvalidSetting
 from reconverge.hub.registry import Credentials, redacted
 from reconverge_sync.client.tls import SharedContext
-from reconverge_sync.client.urls import TLS_OPTIONS, UNREADABLE, is_number, longest_first, read_query, tls_options
+from reconverge_sync.client.urls import (
+    TLS_OPTIONS,
+    UNREADABLE,
+    check_login,
+    is_number,
+    longest_first,
+    read_query,
+    tls_options,
+)
 from reconverge_sync.redis.diagnosis.advice import Address
 from reconverge_sync.redis.login import ChangingLogin
 from reconverge_sync.redis.renewing import renew
@@ -69,6 +77,8 @@ class Connection:
 
         try:
             parts = urlsplit(url)
+            if parts.scheme not in SOCKETS:
+                check_login(parts)
             login, _, hosts = parts.netloc.rpartition("@")
             places = [_place(host, default_port) for host in (hosts.split(",") if several else [hosts])]
         except ValueError:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from reconverge.errors import ONE_VERSION, HubUnavailable
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.lua.scripts import script
 
-SWAP: Final = script("swap_index")
-PUT: Final = script("put_page")
-GET: Final = script("get_page")
-KEEP: Final = script("keep_pages")
+SWAP: Final = script("published/swap_index")
+PUT: Final = script("published/put_page")
+GET: Final = script("published/get_page")
+KEEP: Final = script("published/keep_pages")
 PAGES_AT_ONCE: Final = 256
 """The most pages in one run of a script, so that no node has to wait for long until the server is free again."""
 _HASHED_DIGITS: Final = 8

@@ -53,8 +53,8 @@ from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hints import RedisHints
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
+from reconverge_sync.redis.lua.scripts import run, script, script_of
 from reconverge_sync.redis.orders import adopt_loss, drop_cells, erase_step, give_orders, read_data, read_orders
-from reconverge_sync.redis.scripts import run, script, script_of
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 from reconverge_sync.redis.usage import RedisUsage

@@ -14,7 +14,7 @@ import msgpack
 from reconverge.errors import ONE_VERSION, HubUnavailable
 from reconverge.hub.checking.answers import shown
 from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX, Lent, Loan, Status, Wish, Wishes
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.lua.scripts import script
 from reconverge_sync.redis.stored import unpacked
 
 CELLS: Final = f"c{SCHEMA_VERSION}:"

@@ -15,20 +15,20 @@ from reconverge.hub.adopting import Adoption, HubData
 from reconverge.hub.erasing import ORDERS_MAX, Erased, Erasure, Erasures, names_in
 from reconverge_sync.merge.orders import KEPT_US, data_of, refusal
 from reconverge_sync.merge.rule import ADOPTED_US
-from reconverge_sync.redis.scripts import Call, script
+from reconverge_sync.redis.lua.scripts import Call, script
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
 
-ADOPT: Final = script("adopt")
-END_WAITS: Final = script("end_waits")
+ADOPT: Final = script("orders/adopt")
+END_WAITS: Final = script("orders/end_waits")
 SCANNED_AT_ONCE: Final = 1000
 CELLS_AT_ONCE: Final = 256
 """The most cells in one run of a script, as many as in a batch, so that no node has to wait for long."""
 CALLS_MAX: Final = 1_000_000
 """The most calls of SCAN in one search. More would mean a thousand million keys on the server, and so a fault."""
-ORDER: Final = script("now", "order_erasure")
-READ_ORDERS: Final = script("now", "read_erasures")
-DROP_KEYS: Final = script("now", "drop_keys")
-ERASE_USAGE: Final = script("usage_erase")
+ORDER: Final = script("now", "orders/order_erasure")
+READ_ORDERS: Final = script("now", "orders/read_erasures")
+DROP_KEYS: Final = script("now", "orders/drop_keys")
+ERASE_USAGE: Final = script("usage/erase")
 _CELL: Final = re.compile(r"c\d+:[^:]*:[^:]*:[^:]*:(.*)", re.DOTALL)
 """The pattern of a cell's name without the shard's prefix, whose parts are schema, limit, algorithm, window and key;
 its group is the key."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from reconverge.errors import ONE_VERSION, HubUnavailable
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.lua.scripts import script
 
-POST: Final = script("post_settings")
-READ: Final = script("read_settings")
+POST: Final = script("published/post_settings")
+READ: Final = script("published/read_settings")
 
 
 class Posted(NamedTuple):

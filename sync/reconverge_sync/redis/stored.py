@@ -16,8 +16,8 @@ from reconverge.hub.report import SCHEMA_VERSION, WHOLE_MAX
 from reconverge_sync.merge.ledger import DEPARTED, Entry, LedgerCell, NodeRecord
 from reconverge_sync.merge.loans import Credit, Identity, Lending
 from reconverge_sync.merge.rule import LedgerShard
-from reconverge_sync.redis.layout import CELL, DEPARTED_FIELD, ENTRY, LOANS, SUMS
-from reconverge_sync.redis.scripts import script
+from reconverge_sync.redis.lua.layout import CELL, DEPARTED_FIELD, ENTRY, LOANS, SUMS
+from reconverge_sync.redis.lua.scripts import script
 
 READ_KEYS: Final = script("now", "read_keys")
 FRACTIONS: Final = frozenset(("fill_milli", "carry_milli"))

@@ -50,7 +50,7 @@ from reconverge.hub.usage import (
     period_end_s,
 )
 from reconverge_sync.merge.addresses import RANK_MAX
-from reconverge_sync.redis.scripts import Call, Script, run, script_of
+from reconverge_sync.redis.lua.scripts import Call, Script, run, script_of
 from reconverge_sync.redis.stored import unpacked
 
 T = TypeVar("T")
@@ -64,14 +64,14 @@ again."""
 SKETCHES_KEPT_MS: Final = SKETCHES_KEPT_HOURS * LENGTH_MS[HOUR]
 MILLI: Final = 1000
 
-RETRACT: Final = script_of("usage_retract")
-RECORD: Final = script_of("now", "usage_record")
-ISSUE: Final = script_of("usage_issue")
-MARK: Final = script_of("now", "usage_mark")
-LEAD: Final = script_of("now", "usage_lead")
-LOADS: Final = script_of("now", "usage_loads")
-NOTE: Final = script_of("now", "usage_addresses")
-SECRET: Final = script_of("usage_secret")
+RETRACT: Final = script_of("usage/retract")
+RECORD: Final = script_of("now", "usage/record")
+ISSUE: Final = script_of("usage/issue")
+MARK: Final = script_of("now", "usage/mark")
+LEAD: Final = script_of("now", "usage/lead")
+LOADS: Final = script_of("now", "usage/loads")
+NOTE: Final = script_of("now", "usage/addresses")
+SECRET: Final = script_of("usage/secret")
 
 
 class RedisUsage:

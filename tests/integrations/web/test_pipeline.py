@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+import pytest
+
 from reconverge import Agent, Decision, Limiter
 from reconverge.integrations import Guard, PlainRequest, Rule
 from reconverge.testing import ManualClock
@@ -51,3 +53,19 @@ def test_a_key_function_that_fails_is_asked_once() -> None:
     guard.check(ROOMY, [guard.declare(Rule(limits="5/minute", key_func=key))])
 
     assert 1 == len(calls)
+
+
+@pytest.mark.parametrize("limits", ["9/minute; 4/hour", "4/hour; 90/minute; 900/day", "4/hour; 9/minute; 7/day"])
+def test_the_fields_of_several_quotas_are_those_that_the_guard_writes(limits: str) -> None:
+    """Whichever quota binds, in whatever order the others have something left, and after one of them has changed."""
+    guard = Guard(Agent("memory://", clock=ManualClock(start=START_S)))
+    declared = guard.declare(Rule(limits=limits))
+    assert declared.only_limiter is not None
+    *_, last = declared.only_limiter.control.tables
+
+    for _ in range(4):
+        outcome = guard.check(ROOMY, [declared])
+        last.hit(outcome.key_of() or "")  # another request comes before the response
+        assert guard.fields(outcome.rulings) == outcome.fields != []
+        last.change(replace(last.limit, quota=last.limit.quota + 5))
+        assert guard.fields(outcome.rulings) == outcome.fields

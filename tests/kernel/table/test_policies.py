@@ -231,26 +231,26 @@ def test_each_policy_is_two_numbers(policy: str, overshoot: float, cold: float, 
 
 @pytest.mark.parametrize(
     ("overshoot", "name"),
-    [(None, "balanced"), (0, "strict"), (0.001, "balanced"), (0.5, "balanced"), (1000, "balanced"), (inf, "available")],
+    [(None, "balanced"), (0, "strict"), (0.001, "balanced"), (0.5, "balanced"), (1, "balanced"), (inf, "available")],
 )
 def test_a_number_means_a_policy(overshoot: float | None, name: str) -> None:
     """0 is strict, infinity is available, and everything between is balanced."""
     assert name == choose(max_overshoot=overshoot).name
 
 
-@given(thousandths=st.integers(1, 1_000_000))
+@given(thousandths=st.integers(1, 1000))
 def test_whole_thousandths_travel_exactly(thousandths: int) -> None:
     """0.29 is 290 thousandths, though its closest float is a little less."""
     assert thousandths == choose(max_overshoot=thousandths / 1000).overshoot_milli
 
 
-@given(overshoot=st.floats(0.001, 1000))
+@given(overshoot=st.floats(0.001, 1))
 def test_what_travels_is_never_more_than_was_allowed(overshoot: float) -> None:
     """Parts of a thousandth are dropped."""
     assert choose(max_overshoot=overshoot).overshoot_milli <= overshoot * 1000 + 1e-9
 
 
-@pytest.mark.parametrize("number", [-0.1, -inf, nan, 0.000_9, 1000.1, 1e17, True, "0.1", [0.1], HUGE], ids=named)
+@pytest.mark.parametrize("number", [-0.1, -inf, nan, 0.000_9, 1.001, 10, 1e17, True, "0.1", [0.1], HUGE], ids=named)
 def test_any_other_overshoot_is_refused(number: float) -> None:
     """Below zero, too small to deal out, or too large to count with."""
     with pytest.raises(InvalidSetting, match="max_overshoot"):

@@ -11,7 +11,7 @@ import pytest
 
 from reconverge_sync.merge import rule
 from reconverge_sync.redis import hub as redis_hub
-from reconverge_sync.redis.scripts import Script, script
+from reconverge_sync.redis.lua.scripts import Script, script
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.checking.answers import OddCell, first_odd_cell
 from reconverge.hub.fallback import TwoHubs, two_hubs
+from reconverge.hub.fallback.mistaken import no_hub
 from reconverge.hub.hashing import KeyHasher, hashing
-from reconverge.hub.mistaken import no_hub
 from reconverge.hub.port import Eraser, Hub, KeyReader
 from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
 
@@ -54,6 +54,9 @@ def open_hubs(
             second.name,
             f"needs two hubs that nodes share, and {MEMORY}:// is none; name two, or leave fallback out",
         )
+    if type(hub) is type(fallback) and hub == fallback:
+        problem = "is the hub itself, so nothing is left if that is away; name another server, or leave fallback out"
+        raise InvalidSetting("fallback", second.name, problem)
     both = two_hubs(
         first.hub, second.hub, clock=clock, timeout_s=settings.timeout_s, name=second.name, odd_cell=odd_cell
     )

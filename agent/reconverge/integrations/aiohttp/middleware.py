@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
@@ -34,6 +35,8 @@ try:
     from reconverge.integrations.aiohttp.routes import check_handlers, handled_in, mount_of, routes_of
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
+
+logger = logging.getLogger("reconverge")
 
 WRITE: Final = "write @limits.limit('5/minute')"
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -108,6 +111,13 @@ class Limits(LimitsOfApp):
         self._unmatched.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)
 
+    def _log_missing(self) -> None:
+        logger.warning(
+            "reconverge: the limits %s limit nothing, and only decorated handlers are limited: the application lacks "
+            "the middleware; write limits.install(app)",
+            ", ".join(declared.name for declared in self._rules),
+        )
+
     def _look_at_handlers(self, app: web.Application) -> None:
         routes = list(handled_in(app))
         check_handlers(app, [handler for handler, _ in self._handlers])
@@ -147,8 +157,11 @@ class Limits(LimitsOfApp):
 
         return decorate
 
-    def __call__(self, handler: object) -> NoReturn:
-        """Always raises InvalidSetting, because `Limits` itself is not a decorator; `limit` makes one."""
+    def __call__(self, handler: object, *more: object) -> NoReturn:
+        """Always raises InvalidSetting: `Limits` itself is no decorator, which `limit` makes, and no middleware."""
+        if more:
+            problem = "is no middleware itself; write limits.install(app), and leave it out of middlewares="
+            raise InvalidSetting("middlewares", self, problem)
         raise InvalidSetting("limits", handler, f"Limits itself is not a decorator; {WRITE}")
 
     @with_advice(OF_LIMITS)
@@ -220,6 +233,8 @@ class Limits(LimitsOfApp):
         if self._unmatched.wanted and rules is self._rules:
             self._unmatched.look(lambda: list(routes_of(request.app)), (mount_of(request),))
         if not self._looked and self._handlers:  # a limited handler in an application without the middleware
+            if self._rules and rules is not self._rules:
+                self._log_missing()
             self._look_at_handlers(request.match_info.apps[0])
         found = None if decide is None or guard.filters or not guard.enabled else decide(request)
         if isinstance(found, Outcome):

@@ -29,11 +29,12 @@ from reconverge.integrations.asgi.sending import (
     encoded,
     field_name,
 )
+from reconverge.integrations.misplaced import warn_if_dropped
 from reconverge.integrations.web.bound_rule import FoundKey
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_asgi, one_of
 from reconverge.integrations.web.outcome import OUTCOME, Outcome
-from reconverge.integrations.web.pipeline import Admitted, RefusedByOne
+from reconverge.integrations.web.pipeline import Admitted, Decide, RefusedByOne
 from reconverge.integrations.web.request.addresses import Addresses, Client, Located, is_port
 from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.integrations.web.request.request import HAS, METHOD_CHARACTERS_MAX, Response
@@ -205,7 +206,9 @@ class RateLimitMiddleware:
         if self.guard.meter is not None:  # the meter counts by route, and the router below finds the routes
             self._find_router()
         pipeline = None if self._unmatched.wanted else self.guard.pipeline(self._rules, in_scope)
-        self._decide = None if pipeline is None else pipeline.decide
+        self._quick = None if pipeline is None else pipeline.decide
+        self._decide: Decide | None = None  # `_quick` from the first request on, so that only that one is noted
+        self._unserved = warn_if_dropped(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -216,6 +219,9 @@ class RateLimitMiddleware:
                 scope[OUTCOME] = outcome
                 await self.app(scope, receive, adding(send, outcome))
                 return
+        if self._unserved.alive:
+            self._unserved.detach()
+            self._decide = self._quick
         if self._unmatched.wanted:
             send = self._look(scope, send)
         if kind == "http":

@@ -9,6 +9,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias, TypedDict
 
+from reconverge.arguments import checked_class
 from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, seconds
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
@@ -99,7 +100,9 @@ class Outgoing:
         self._now_ns = limiter.control.clock.monotonic_ns
         self._pauses = limiter.control.pauses
         self._numbers = ServerNumbers(limiter, resource)
-        self._server = server
+        self._server = checked_class(
+            "server", server, Server, "write one of reconverge.integrations.servers, as GITHUB"
+        )
         self._resource = resource
 
     @property

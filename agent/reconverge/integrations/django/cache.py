@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeGuard
 
-from reconverge.errors import MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.runtime.locks import new_lock
 
 try:
@@ -57,6 +57,11 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
+        if not location:
+            problem = (
+                "is missing in CACHES; write the hub that processes share, as 'LOCATION': 'redis://localhost:6379/0'"
+            )
+            raise InvalidSetting("LOCATION", location, problem)
         options = {name: value for name, value in params.get("OPTIONS", {}).items() if name not in LOCAL}
         options.setdefault("namespace", NAMESPACE)
         place = (location, tuple(sorted(options.items())))

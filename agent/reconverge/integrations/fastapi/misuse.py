@@ -34,11 +34,14 @@ class Dependency:
         self.__signature__ = inspect.signature(ask).replace(return_annotation=Annotated[Outcome, NoRoute()])
         vars(self)["__call__"] = ask  # FastAPI looks here to see whether the dependency must be awaited
 
-    def __call__(self, connection: Any, response: Any = None, **found: Any) -> Awaitable[Outcome]:
+    def __call__(self, connection: Any = None, response: Any = None, **found: Any) -> Awaitable[Outcome]:
         """Decides about a request; `found` has the value of the dependency that returns its key, if there is one.
 
         The named parameters make the call twice as fast.
         """
+        if connection is None and not found:
+            problem = "a limit is called by FastAPI alone; leave the last () out, as in Depends(limits('5/minute'))"
+            raise InvalidSetting("limits", self, problem)
         if not hasattr(connection, "scope"):
             raise InvalidSetting("limits", connection, f"in FastAPI, a limit is a dependency, not a decorator; {WRITE}")
         return self._ask(connection, response, **found) if found else self._ask(connection, response)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias, Unpack, cast
@@ -224,8 +224,17 @@ class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore
 class AioRateLimitInterceptor(Interceptor, grpc.aio.ServerInterceptor):  # type: ignore[misc]  # likewise
     """Limits the calls to a `grpc.aio.server`; see `Interceptor`. Functions in settings may be coroutine functions."""
 
-    async def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
-        return self._handler(await continuation(handler_call_details), handler_call_details)
+    def intercept_service(
+        self, continuation: Callable[[Details], Any], handler_call_details: Details
+    ) -> Awaitable[Any]:
+        found = continuation(handler_call_details)
+        if not inspect.isawaitable(found):  # a coroutine returned here would end the thread of a server on threads
+            said = "is for grpc.aio.server; write RateLimitInterceptor in grpc.server"
+            raise InvalidSetting("interceptors", type(self), said)
+        return self._handler_slowly(found, handler_call_details)
+
+    async def _handler_slowly(self, found: Awaitable[Any], details: Details) -> Any:
+        return self._handler(await found, details)
 
 
 def current_outcome() -> Outcome | None:

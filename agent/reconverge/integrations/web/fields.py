@@ -121,7 +121,7 @@ def sf_string(text: str) -> str:
 class PolicyField:
     """The RateLimit-Policy field of `ietf-11` for some quotas, the binding ones first, as text and as bytes."""
 
-    __slots__ = ("encoded", "field", "quotas")
+    __slots__ = ("encoded", "field", "quotas", "services")
 
     def __init__(self, quotas: Mapping[str, str]) -> None:
         self.quotas = quotas
@@ -130,6 +130,8 @@ class PolicyField:
         self.field = (POLICY, text)
         self.encoded = (POLICY.lower().encode(), text.encode())
         """The name and the value of `field` as bytes, as ASGI requires."""
+        self.services: str | None = None
+        """The value of RateLimit, with placeholders for numbers; None if `written_11` must write it."""
 
 
 class Binding(PolicyField):
@@ -160,16 +162,36 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
         ((binding, decision),) = decided
         return binding, service_11(binding.name, decision, refused=refused, slots=binding.slots)
     decided = sorted(decided, key=binding_first)
+    policy = policy_of(*[binding for binding, _ in decided])
+    usual = None if refused else usual_11(policy, [decision for _, decision in decided])
+    if usual is not None:
+        return usual
     for _, decision in decided:
         refused = refused or not decision.allowed
     services: dict[str, str] = {}
     for each, decision in decided:  # two limits may show the same rate: the client needs the one that binds
         services.setdefault(each.name, service_11(each.name, decision, refused=refused, slots=each.slots))
-    return _of_all(*[binding for binding, _ in decided]), ", ".join(services.values())
+    return policy, ", ".join(services.values())
+
+
+def usual_11(policy: PolicyField, decisions: Sequence[Decision]) -> tuple[PolicyField, str] | None:
+    """Returns the same as `written_11` for usual decisions about the quotas of `policy`; None for others.
+
+    They are usual if all admit, in the order of what is left, and no number is out of bounds.
+    """
+    numbers: list[int] = []
+    least = 0
+    for decision in decisions:
+        remaining, after_s = decision.remaining, decision.reset_after
+        if not (least <= remaining <= INTEGER_MAX and 0.0 < after_s < FAR_OFF_S and decision.allowed):
+            return None
+        least = remaining
+        numbers += remaining, ceil(after_s)
+    return None if policy.services is None else (policy, policy.services % tuple(numbers))
 
 
 @lru_cache(maxsize=1024)
-def _of_all(*bindings: Binding) -> PolicyField:
+def policy_of(*bindings: Binding) -> PolicyField:
     """Returns the RateLimit-Policy field for the quotas of several limits, with the binding quotas first."""
     quotas: dict[str, str] = {}
     for each in bindings:
@@ -177,7 +199,11 @@ def _of_all(*bindings: Binding) -> PolicyField:
     for each in bindings:
         for name, text in each.quotas.items():
             quotas.setdefault(name, text)
-    return PolicyField(quotas)
+    policy = PolicyField(quotas)
+    names = [each.name for each in bindings]
+    if len(set(names)) == len(names) and not any(each.slots for each in bindings):
+        policy.services = ", ".join([f"{name.replace('%', '%%')};r=%d;t=%d" for name in names])
+    return policy
 
 
 def fields_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) -> Fields:

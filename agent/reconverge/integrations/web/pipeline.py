@@ -53,15 +53,17 @@ from reconverge.integrations.web.fields import (
     Fields,
     PolicyField,
     binding_of,
+    policy_of,
     retry_after_of,
     service_11,
+    usual_11,
     written_11,
 )
 from reconverge.integrations.web.outcome import Judge, Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import Answer, usual_answer, usual_refusal
 from reconverge.integrations.web.request.keys import escaped, unescaped
 from reconverge.limit.limit import Limit
-from reconverge.limiter.certainty import is_alone, left_of_others
+from reconverge.limiter.certainty import is_alone
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.joint import Stores, can_decide_together, hit_stores, stores_if_joint
 from reconverge.limiter.long_keys import OURS
@@ -218,7 +220,8 @@ class CompiledRule:
     """
 
     __slots__ = (
-        "_further",
+        "_policies",
+        "_quotas",
         "asks",
         "bindings",
         "board",
@@ -259,37 +262,41 @@ class CompiledRule:
         """The names of the quotas in responses, by their names at the hub."""
         self.bindings = {name: binding_of(names[name], (names[name], limit)) for name, limit in limits.items()}
         """The prepared texts for response fields, by the name of the quota at the hub."""
+        self._policies = {
+            name: policy_of(binding, *[each for each in self.bindings.values() if each is not binding])
+            for name, binding in self.bindings.items()
+        }
+        """The policies of all quotas for response fields, by the name of the binding quota at the hub."""
         self.plain = all(limit.costs is None for limit in limits.values())
         """Whether all requests have the same cost."""
         # These come last: if another thread finds them up to date, it uses the values above.
-        self._further = [(table, limits[table.name]) for table in self.tables[1:]]
+        self._quotas = [(table, limits[table.name]) for table in self.tables]
         self.limit = limits[self.table.name]
-        self.settled = self.limit if self.plain and not (self.missed or self._further or self.asks) else None
+        self.settled = self.limit if self.plain and not (self.missed or len(self.tables) > 1 or self.asks) else None
         self.stores = stores_if_joint(self.limiter)
         self.joint = self.limit if self.plain and self.stores and not self.missed else None
 
     def keep_up(self) -> None:
         """Computes the rule's values again if any of its quotas has changed."""
-        current = self.table.limit is self.limit
-        for table, limit in self._further:
-            current = current and table.limit is limit
-        if not current:
-            self._take()
+        for table, limit in self._quotas:
+            if table.limit is not limit:
+                self._take()
+                return
 
     def has_key(self) -> None:
-        """Records that the key function has found a key; computes the rule's values again if a quota has changed."""
-        if self.missed:
-            self.missed = False
-            self.declared.has_found_keys()
-            self._take()
-        self.keep_up()
+        """Records that the key function has found a key, for the first time."""
+        self.missed = False
+        self.declared.has_found_keys()
+        self._take()
 
     def may_decide(self, key: str) -> bool:
         """Returns whether the fast path may decide about `key`, for a limit that is on; else, the guard must decide.
 
         Charges nothing.
         """
-        self.has_key()
+        if self.missed:
+            self.has_key()
+        self.keep_up()
         if not self.plain:
             return False
         if not self.asks:
@@ -298,7 +305,7 @@ class CompiledRule:
         try:
             if answers.settles(key, self.cost, None):
                 return True
-            if self._further:  # one quota may certainly refuse while another one is in doubt
+            if len(self.tables) > 1:  # one quota may certainly refuse while another one is in doubt
                 return False
             would = answers.test(key, self.cost, None)
         except Exception:  # noqa: BLE001  # the guard will get the error again and handle it
@@ -338,6 +345,18 @@ class CompiledRule:
             key = unescaped(key.partition("|")[2])
         return FoundKey(self.declared, key)
 
+    def usually_written(self, decision: Decision, key: str) -> tuple[PolicyField, str] | None:
+        """Returns the `ietf-11` fields of a limit with several quotas for a usual decision; None for another."""
+        name = decision.binding
+        decisions = [decision]
+        for table, limit in self._quotas:
+            if table.limit is not limit:
+                return None
+            if table.name != name:
+                decisions.append(table.test(key, 0))
+        policy = self._policies.get(name)
+        return None if policy is None else usual_11(policy, decisions)
+
     def ruling(self, key: str, decision: Decision) -> Ruling:
         """Returns `decision` as the ruling of the rule's limit about `key`."""
         return Ruling(self.declared, self.limiter, key, self.cost, decision)
@@ -346,7 +365,18 @@ class CompiledRule:
 class Pipeline:
     """Decides about a request by a sequence of rules, all of which apply to it."""
 
-    __slots__ = ("_alone", "_first", "_refusals", "_rules", "_says", "_status", "decide", "guard", "is_prepared")
+    __slots__ = (
+        "_alone",
+        "_first",
+        "_refusals",
+        "_rules",
+        "_says",
+        "_several",
+        "_status",
+        "decide",
+        "guard",
+        "is_prepared",
+    )
 
     def __init__(
         self, guard: Answering, rules: Sequence[CompiledRule], finders: Sequence[tuple[Find, Find | None]]
@@ -355,8 +385,11 @@ class Pipeline:
         self._rules = rules
         first = self._first = rules[0]
         self.is_prepared = guard.dialects == (IETF_11,)
-        self._alone = first if self.is_prepared and len(rules) == 1 and len(first.tables) == 1 else None
+        only = first if self.is_prepared and len(rules) == 1 else None
+        self._alone = only if len(first.tables) == 1 else None
         """The only rule, if it has one quota, and the response fields are those of `ietf-11`; else None."""
+        self._several = only if len(first.tables) > 1 else None
+        """The only rule, if it has several quotas, and the response fields are those of `ietf-11`; else None."""
         self._says = first.declared.rule.error_message is not None
         self._status = first.declared.status
         self._refusals: dict[tuple[int | None, str, bool], Answer] = {}
@@ -410,7 +443,9 @@ class Pipeline:
                     return [*self._found(keys), key]
                 keys.append(key)
                 if table.limit is not rule.joint or board.answers is not answers:
-                    rule.has_key()
+                    if rule.missed:
+                        rule.has_key()
+                    rule.keep_up()
                     closer = closer or table.limit is not rule.joint or board.answers is not answers
                 stores.append(rule.stores)
             try:
@@ -518,6 +553,11 @@ class Pipeline:
 
         The guard writes other dialects, and refusals by a ban.
         """
+        several = self._several
+        if several is not None and not refused:
+            written = several.usually_written(decisions[0], keys[0])
+            if written is not None:
+                return written
         if not self.is_prepared:
             return None
         first, decision = self._first, decisions[0]
@@ -543,13 +583,13 @@ class Pipeline:
         for rule, decision, key in zip(self._rules, decisions, keys, strict=True):
             if rule.table.limit is not rule.settled:
                 rule.keep_up()
-            binding = rule.bindings.get(decision.binding)
+            bindings, name = rule.bindings, decision.binding
+            binding = bindings.get(name)
             if binding is None:
                 return None
             bound.append((binding, decision))
             if len(rule.tables) > 1:
-                others = left_of_others(rule.limiter, decision, key)
-                bound += [(rule.bindings[each.binding], each) for each in others]
+                bound += [(bindings[each.name], each.test(key, 0)) for each in rule.tables if each.name != name]
         return bound
 
     def _grounds(self, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:

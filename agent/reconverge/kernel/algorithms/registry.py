@@ -7,7 +7,7 @@
 #    windows do not follow the hub's clock: `edges_for` below. If its requests wait for something other than room:
 #    `table/waiter.py`.
 # 3. Its number in binary messages to the hub: `CELL_KINDS` in `sync/reconverge_sync/codec.py`. JSON needs none.
-# 4. If the hub counts it in a way of its own: `merge/ledger.py` and, alike, `redis/exchange.lua`.
+# 4. If the hub counts it in a way of its own: `merge/ledger.py` and, alike, `redis/lua/exchange.lua`.
 # 5. For speed alone: `KINDS` in `table/native.py` with `native/meter.h`. Without them Python decides about it.
 # 6. Its bound, for tests and simulations: `simulation/truth.py` and `simulation/cases.py`, and a worked example in
 #    `tests/kernel/algorithms`.

@@ -64,7 +64,7 @@ read_cost(Store *store, PyObject *cost, PyObject *kind, Asked *asked)
     return 0;
 }
 
-static int
+int
 read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
 {
     static const char *const known[] = {"key", "cost", "kind"};
@@ -119,23 +119,6 @@ no_limit_error(void)
     return NULL;
 }
 
-static inline int
-ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
-{
-    if (UNLIKELY(store->lock == NULL)) {
-        no_limit_error();
-        return -1;
-    }
-    if (LIKELY(count == 1 && names == NULL)) {
-        asked->key = args[0];
-        asked->cost = store->unit;
-        asked->cost_object = NULL;
-        asked->shard = NULL;
-        return 0;
-    }
-    return read_arguments(store, args, count, names, asked);
-}
-
 /* ------------------------------------------------------------------ what time it is */
 
 Tick last_tick = {-1, 0};
@@ -158,8 +141,7 @@ read_clock(Store *store, i64 *now_ns)
 
 /* ------------------------------------------------------------------ the slow path; the lock is held */
 
-/* The cost that this node may still admit: within its allowance, or as far past it as the policy allows. */
-static i64
+i64
 spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns)
 {
     const Terms *terms = &store->terms;
@@ -256,7 +238,7 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
 
 /* Whether C can decide, also with the level that the cost leads to: beyond `level_max` the product of level and
  * capacity could overflow 128 bits, so Python decides. */
-static bool
+bool
 fits_with(const Store *store, const Cell *cell, i64 cost)
 {
     const Terms *terms = &store->terms;
@@ -301,12 +283,8 @@ decide_lone(Store *store, Place *place, i64 cost, i64 now_ns, bool *allowed, PyO
     if (decide_cell(store, &scratch, cost, now_ns, allowed) < 0) {
         return -1;
     }
-    if (!lone_write(store, &scratch, place)) {
-        Cell *made = whole(store, place);
-        if (made == NULL) {
-            return -1;
-        }
-        lone_assign(&scratch, made);
+    if (lone_keep(store, &scratch, place) < 0) {
+        return -1;
     }
     if (decision != NULL) {
         *decision = explain(store, &scratch, cost, *allowed, now_ns);
@@ -331,29 +309,6 @@ decide_beyond(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObj
     }
     store->overflowed++;
     return decision != NULL && (*decision = explain(store, cell, asked->cost, *allowed, now_ns)) == NULL ? -1 : 0;
-}
-
-/* Whether memory settles a request to one quota, the opposite of `AskGate.in_doubt`: it fits into the node's own part
- * of the limit, or its refusal is certain. Also false where Python has to decide. Charges nothing. */
-static bool
-settled(Store *store, const Asked *asked, i64 now_ns)
-{
-    const Terms *terms = &store->terms;
-    Place *place = store_place(store, asked->key);
-    if (place == NULL || form_of(place) == LONE) {
-        return place != NULL;
-    }
-    Cell *cell = whole(store, place);
-    if (cell == NULL || !fits_with(store, cell, asked->cost) || advance(store, cell, now_ns) < 0) {
-        return false;
-    }
-    if (cell->asking_ns > -NEVER_NS) {
-        cell->asking_ns = now_ns; /* a request has come that asks in doubt, as one did before */
-    }
-    if (asked->cost <= meter_spare(terms, cell, usable_allowance(terms, cell, now_ns), now_ns)) {
-        return is_heard(cell) || cell->shard->alone;
-    }
-    return asked->cost > spare_beyond(store, cell, asked->cost, now_ns) && is_certain(terms, cell, asked->cost, false, now_ns);
 }
 
 /* Decide, and explain the decision if `decision` is not NULL. -1 with an error, or if something is missing; then
@@ -549,35 +504,6 @@ store_hit(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     decide_under_lock(store, &asked, now_ns, &allowed, &decision);
     Py_XDECREF(asked.cost_object);
     return decision;
-}
-
-PyObject *
-store_settles(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
-{
-    Store *store = (Store *)object;
-    Asked asked;
-    i64 now_ns;
-    if (ask(store, args, count, names, &asked) < 0) {
-        return NULL;
-    }
-    bool here = asked.cost <= store->terms.cost_max && asked.cost_object == NULL && PyUnicode_CheckExact(asked.key);
-    Py_XDECREF(asked.cost_object);
-    if (!here || !store->terms.plain) {
-        Py_RETURN_FALSE;
-    }
-    if (read_clock(store, &now_ns) < 0) {
-        return NULL;
-    }
-    Lock *lock = (Lock *)Py_NewRef((PyObject *)store->lock); /* it may be replaced meanwhile */
-    bool known = false;
-    int failed = 0;
-    if (lock_enter(lock)) {
-        known = store->terms.plain && lock == store->lock && settled(store, &asked, now_ns);
-        lock_leave(lock);
-        failed = do_after_unlock(lock->kernel);
-    }
-    Py_DECREF(lock);
-    return failed || PyErr_Occurred() ? NULL : PyBool_FromLong(known);
 }
 
 /* ------------------------------------------------------------------ several limits: `kernel/composite/joint.py` */

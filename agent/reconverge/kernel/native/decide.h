@@ -25,9 +25,32 @@ typedef struct {
 } Asked;
 
 int read_clock(Store *store, i64 *now_ns); /* -1 with an error */
+int read_arguments(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked); /* likewise */
 PyObject *no_limit_error(void); /* NULL, with an error */
 /* Decide on the slow path, and explain the decision if `decision` is not NULL. -1 with an error. */
 int decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObject **decision);
+
+/* The cost that this node may still admit: within its allowance, or as far past it as the policy allows. */
+i64 spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns);
+bool fits_with(const Store *store, const Cell *cell, i64 cost); /* whether C can decide about that cost */
+
+/* Read what was asked. -1 with an error. */
+static inline int
+ask(Store *store, PyObject *const *args, Py_ssize_t count, PyObject *names, Asked *asked)
+{
+    if (UNLIKELY(store->lock == NULL)) {
+        no_limit_error();
+        return -1;
+    }
+    if (LIKELY(count == 1 && names == NULL)) {
+        asked->key = args[0];
+        asked->cost = store->unit;
+        asked->cost_object = NULL;
+        asked->shard = NULL;
+        return 0;
+    }
+    return read_arguments(store, args, count, names, asked);
+}
 
 enum { OWN_CLOCK, CALLERS_CLOCK };
 

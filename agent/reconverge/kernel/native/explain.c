@@ -41,7 +41,7 @@ certainly(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_
         return false;
     }
     if (allowed) {
-        return meter_spare(terms, cell, usable_allowance(terms, cell, now_ns), now_ns) >= 0;
+        return meter_spare(terms, cell, usable_allowance(terms, cell, now_ns), now_ns) >= cost;
     }
     if (now_ns < cell->shard->lost_ns + terms->relearns_ns || cell->capacity < terms->own_part) {
         return false;
@@ -56,7 +56,7 @@ is_certain(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now
 }
 
 ALWAYS_INLINE PyObject *
-explained(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+explained(const Store *store, const Cell *cell, i64 cost, bool allowed, bool charged, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     Decision *decision = (Decision *)new_decision();
@@ -64,7 +64,7 @@ explained(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_
         return NULL;
     }
     i64 used = fleet_used(terms, cell, now_ns), nominal = at_most(terms->nominal, cell->capacity);
-    i64 remaining = at_least(nominal - used, 0), left = at_least(cell->capacity - used, 0);
+    i64 ahead = charged && allowed ? 0 : cost, remaining = at_least(nominal - used, 0), left = at_least(cell->capacity - used, 0);
     decision->allowed = allowed;
     decision->limit = nominal;
     decision->remaining = allowed ? remaining : at_least(at_most(remaining, cost - 1), 0);
@@ -74,15 +74,22 @@ explained(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_
                           : is_heard(cell)   ? (double)at_least(now_ns - cell->heard_ns, 0) / 1e9
                                              : Py_HUGE_VAL;
     decision->binding = Py_NewRef(store->name);
-    decision->over_quota = allowed && terms->soft && used > nominal;
-    decision->certain = certainly(terms, cell, cost, allowed, now_ns);
+    decision->over_quota = allowed && terms->soft && used + ahead > nominal;
+    decision->certain = certainly(terms, cell, ahead, allowed, now_ns);
     return (PyObject *)decision;
 }
 
 PyObject *
 explain(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
 {
-    return explained(store, cell, cost, allowed, now_ns);
+    return explained(store, cell, cost, allowed, true, now_ns);
+}
+
+/* Explain the answer to a request that has not been charged. */
+PyObject *
+explain_uncharged(const Store *store, const Cell *cell, i64 cost, bool allowed, i64 now_ns)
+{
+    return explained(store, cell, cost, allowed, false, now_ns);
 }
 
 /* The fields of a key without an object that a meter may read; the compiler drops unused ones. */
@@ -122,5 +129,5 @@ explain_at_once(const Store *store, const Place *place, i64 now_ns)
     }
     Cell meter;
     lone_meter(store, place, &meter);
-    return explained(store, &meter, 0, true, now_ns);
+    return explained(store, &meter, 0, true, true, now_ns);
 }

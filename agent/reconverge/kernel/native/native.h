@@ -369,6 +369,7 @@ form_of(const Place *place)
 void lone_read(Store *store, const Place *place, Cell *scratch);
 bool lone_write(Store *store, Cell *cell, Place *place);         /* false if it has to be an object */
 void lone_assign(const Cell *scratch, Cell *cell);
+int lone_keep(Store *store, Cell *scratch, Place *place);         /* write it, or make it an object; -1 with an error */
 Cell *whole(Store *store, Place *place);                         /* borrowed; NULL with an error */
 void try_lone(Store *store, Place *place);                       /* free the object, if no other code refers to it */
 PyObject *store_evict(PyObject *self, PyObject *const *args, Py_ssize_t count);
@@ -407,8 +408,9 @@ int make_room_in_full(Store *store, bool beyond, i64 now_ns);
 PyObject *store_allow(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 /* many.c */ PyObject *store_allow_many(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *store_hit(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
-PyObject *store_settles(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *hit_all(PyObject *module, PyObject *const *args, Py_ssize_t count);
+/* look.c */ PyObject *store_settles(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+/* look.c */ PyObject *store_test(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
 /* ------------------------------------------------------------------ exchange.c: the report and the answer of a cell */
 

@@ -366,6 +366,8 @@ static PyMethodDef Store_methods[] = {
      PyDoc_STR("allow_many(keys, costs=None): as `allow` for each key, in that order.")},
     {"hit", (PyCFunction)(void (*)(void))store_hit, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("hit(key, cost=1, kind=None): as `allow`, with the grounds.")},
+    {"test", (PyCFunction)(void (*)(void))store_test, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("test(key, cost=1, kind=None): the answer that `hit` would give, without a charge.")},
     {"settles", (PyCFunction)(void (*)(void))store_settles, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("settles(key, cost=1, kind=None): whether memory can settle that; False, too, if that is not known here.")},
     {"get", Store_get, METH_O, NULL},

@@ -53,12 +53,11 @@ def serve(table: LimitState) -> None:
     # Attributes of the instance hide the methods of its class.
     vars(table)["allow"] = store.allow
     table.compiled = terms is not None
-    if table.compiled:
-        vars(table)["hit"] = store.hit
-        vars(table)["settles"] = store.settles
-    else:
-        vars(table).pop("hit", None)
-        vars(table).pop("settles", None)
+    for name in ("hit", "settles", "test"):
+        if table.compiled:
+            vars(table)[name] = getattr(store, name)
+        else:
+            vars(table).pop(name, None)
 
 
 def _known(table: LimitState) -> bool:

@@ -206,11 +206,14 @@ class Table(LimitState):
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """Returns the answer that `hit` would give, without charging anything."""
-        cost = self.cost_of(cost, kind) * self.unit
+        return self.test_at(key, self.cost_of(cost, kind) * self.unit, self.now_ns())
+
+    def test_at(self, key: str, cost: int, now_ns: int) -> Decision:
+        """Answers as `test` does, at `now_ns`; `cost` is in parts of a request, and has been checked."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            return self.lock.run(self._test, key, cost, self.now_ns())
+            return self.lock.run(self._test, key, cost, now_ns)
         except Reentry:
             return self.refuse_reentry()
 

@@ -22,8 +22,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.limiter.enforcement.switches import ON, Switch
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 class Limiter:
     """A limit, which decides from this process's memory: a `RateLimiter` or a `SlotLimiter`."""
+
+    _elsewhere: ClassVar[tuple[Collection[str], str]] = ((), "")
+    """The names that only another class of limiters has, and a remedy for the message about them."""
 
     def __init__(self, control: LimitControl) -> None:
         self.control = control
@@ -52,6 +55,14 @@ class Limiter:
             if self in getattr(agent, "limiters", {}).values():
                 return _of_this_process, (getattr(agent, "namespace", ""), self.name)
         raise TypeError(f"the limiter {self.name!r} cannot be pickled, as no agent of this process has it any more")
+
+    if not TYPE_CHECKING:  # a type checker reports each name that is missing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raises AttributeError, which tells for a method of the other class how that is declared."""
+            names, remedy = self._elsewhere
+            hint = f": {self.name!r} {remedy}" if name in names else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def name(self) -> str:

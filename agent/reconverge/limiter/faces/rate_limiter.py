@@ -33,6 +33,8 @@ class RateLimiter(Limiter):
     A limit may have several quotas. Then a request is charged to all of them in one moment, or to none if one refuses.
     """
 
+    _elsewhere = {"slot"}, "limits a rate, and has no slots; declare a limit on work in progress by agent.concurrency"
+
     def __init__(self, control: LimitControl) -> None:
         super().__init__(control)
         self._enforcement = control.enforcement

@@ -16,7 +16,7 @@ from typing import Any, Final
 from reconverge.hub.diagnosis import COMMAND, Finding, Level
 from reconverge_sync.merge import bounds
 from reconverge_sync.redis.diagnosis.durability import window_of
-from reconverge_sync.redis.layout import KEPT_MS
+from reconverge_sync.redis.lua.layout import KEPT_MS
 
 KEYS: Final = "keys"
 SCANNED_AT_ONCE: Final = 1000

@@ -114,6 +114,19 @@ whole(Store *store, Place *place)
     return cell;
 }
 
+int
+lone_keep(Store *store, Cell *scratch, Place *place)
+{
+    if (!lone_write(store, scratch, place)) {
+        Cell *cell = whole(store, place);
+        if (cell == NULL) {
+            return -1;
+        }
+        lone_assign(scratch, cell);
+    }
+    return 0;
+}
+
 void
 try_lone(Store *store, Place *place)
 {
@@ -157,14 +170,7 @@ lone_leaves(Store *store, Place *place, i64 now_ns, bool keep, i64 *used)
     if (!keep && *used == 0) {
         return 1;
     }
-    if (!lone_write(store, &scratch, place)) {
-        Cell *cell = whole(store, place);
-        if (cell == NULL) {
-            return -1;
-        }
-        lone_assign(&scratch, cell);
-    }
-    return 0;
+    return lone_keep(store, &scratch, place);
 }
 
 /* The same in Python, which then takes the lock itself: see `next_fit`. */

@@ -46,7 +46,7 @@ local function exchange()
 -- A constant that one function alone needs is inside of it, because Lua allows a function 200 local variables.
 -- A constant that Python has, too, gets its value from scripts.py when that loads this script.
 local SCHEMA_VERSION, WHOLE_MAX, FORGOTTEN, ASKS, AT_HUB, FLOATS -- from hub/report.py
-local MERGED, STALE, LAPSED, DEPARTED_FIELD, LOANS, KEPT_MS -- from redis/layout.py
+local MERGED, STALE, LAPSED, DEPARTED_FIELD, LOANS, KEPT_MS -- from redis/lua/layout.py
 local FIXED, SLIDING, BUCKET, DATED, SLOTS -- from codec.py
 local CELLS_MAX -- from hub/json_codec.py
 local QUOTA_MAX -- from limit/limit.py
@@ -62,8 +62,8 @@ local to_bytes, from_bytes = struct.pack, struct.unpack
 -- Formats of rows, with amounts of 32 bits or of 64. Amounts that may not be negative are read without a sign, so that
 -- a negative one is found to be too large. An `i` without a number has 32 bits, and is read faster than one with a
 -- number.
-local REPORT, REPORT_BYTES, REPORT_WIDE, REPORT_WIDE_BYTES -- from redis/layout.py
-local ANSWER, ANSWER_WIDE, ANSWER_HEADER, NARROW_MAX -- from redis/layout.py
+local REPORT, REPORT_BYTES, REPORT_WIDE, REPORT_WIDE_BYTES -- from redis/lua/layout.py
+local ANSWER, ANSWER_WIDE, ANSWER_HEADER, NARROW_MAX -- from redis/lua/layout.py
 
 -- ------------------------------------------------------------------ checking
 

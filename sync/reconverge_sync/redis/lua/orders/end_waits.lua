@@ -1,6 +1,6 @@
 -- Ends the wait of cells for nodes that may hold allowances of them. Returns how many cells did wait; see adopt.lua.
 -- KEYS cells.
-local LEARN_UNTIL_US -- from redis/layout.py
+local LEARN_UNTIL_US -- from redis/lua/layout.py
 local ended = 0
 for _, key in ipairs(KEYS) do
   local sums = redis.call('HGET', key, 'g')

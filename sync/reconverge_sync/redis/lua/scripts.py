@@ -1,4 +1,4 @@
-"""Reads the scripts that run in a Redis from the files of this folder, and fills in numbers from Python."""
+"""Reads the scripts that run in a Redis from the files below this folder, and fills in numbers from Python."""
 
 # A number that Python and Lua both use is defined in Python alone. A script declares it without a value, with its
 # module:
@@ -24,7 +24,7 @@ from reconverge.limit import limit
 from reconverge_sync import codec
 from reconverge_sync.merge import asking, bounds, granting, ledger, loans, recalling, rule
 from reconverge_sync.merge import usage as merge_usage
-from reconverge_sync.redis import layout
+from reconverge_sync.redis.lua import layout
 
 SOURCES: Final[Mapping[str, ModuleType]] = {
     "codec.py": codec,
@@ -41,15 +41,15 @@ SOURCES: Final[Mapping[str, ModuleType]] = {
     "merge/recalling.py": recalling,
     "merge/rule.py": rule,
     "merge/usage.py": merge_usage,
-    "redis/layout.py": layout,
+    "redis/lua/layout.py": layout,
 }
 """The modules of Python from which a script may name a number, by the name that scripts use."""
 _DECLARED: Final = re.compile(r"^( *local )([A-Z_, ]+)( -- from (\S+\.py))$", re.MULTILINE)
 
 
 def script(*names: str) -> bytes:
-    """Returns the text of a script, joined from the files of these names in this folder, with numbers filled in."""
-    folder = files("reconverge_sync.redis")
+    """Returns the text of a script, joined from files such as "now" and "usage/record", with numbers filled in."""
+    folder = files("reconverge_sync.redis.lua")
     text = "".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in names)
     return filled(text).encode()
 
