@@ -10,12 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from reconverge.clock import Clock
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.hub.headroom import SILENCE_MAX_S
 from reconverge.kernel.algorithms.edges import solo_offset_ns
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.engine import KernelFields, Reports
 from reconverge.kernel.reporting.asks import ASKS_MAX, AskBudget
-from reconverge.kernel.reporting.silence import SILENCE_MAX_NS
 from reconverge.kernel.shard import ShardState, shard_of
 from reconverge.settings import MILLION
 
@@ -49,7 +49,7 @@ class Node(KernelFields):
         self.interval_ns = self.interval_min_ns = self.lease_ns = 0
         """The sync interval, the shortest time between two exchanges, and the lease of the node's name, in
         nanoseconds."""
-        self.silence_max_ns = SILENCE_MAX_NS
+        self.silence_max_ns = SILENCE_MAX_S * SECOND_NS
         """The longest silence about a key that is charged, see `reporting/silence.py`; 0 to report as if none were."""
         self.wake: Callable[[], None] = _no_loop
         """Called, with no lock held, when a request needs an exchange sooner than the loop would begin one; it must not

@@ -340,7 +340,10 @@ class LedgerShard:
             if asked is not None:
                 asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_allowances=small_allowances)
             else:
-                grant(cell, batch.node, entry, report, rule, hub_us, lent, small_allowances=small_allowances)
+                silent, small = rule.may_be_silent(batch), small_allowances
+                grant(
+                    cell, batch.node, entry, report, rule, hub_us, lent, small_allowances=small, may_be_silent=silent
+                )
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
         if asked is not None:

@@ -7,6 +7,7 @@
 #define SLACK_FADING 0.6
 #define SLACK_FADING_ASKED 0.9
 #define SLACK_ASKED 0.0
+#define PLENTY 0.5
 #define DEMAND_ARRIVALS 8.0
 #define DEMAND_FAINT 0.3
 #define BASE_SLACK 0.8
@@ -130,12 +131,13 @@ asks(const Terms *terms, const Cell *cell)
 
 /* The part that a node keeps of the capacity that no node needs: see hub/headroom.py. */
 static double
-slack_kept(const Terms *terms, const Cell *cell)
+slack_kept(const Terms *terms, const Cell *cell, double left, double needs)
 {
+    bool plenty = terms->silence_ns != 0 && left - needs >= PLENTY * (double)cell->capacity;
     if (terms->kind == FIXED) {
-        return asks(terms, cell) ? SLACK_ASKED : SLACK_KEPT;
+        return asks(terms, cell) && !plenty ? SLACK_ASKED : SLACK_KEPT;
     }
-    return asks(terms, cell) ? SLACK_FADING_ASKED : SLACK_FADING;
+    return asks(terms, cell) && !plenty ? SLACK_FADING_ASKED : SLACK_FADING;
 }
 
 /* The headroom that the cell keeps: this node's fair part of the free capacity at the last answer. */
@@ -147,7 +149,7 @@ kept(const Terms *terms, const Cell *cell, double need, double needs)
     if (left < needs) {
         return left * share;
     }
-    double all = need + slack_kept(terms, cell) * (left - needs) * share;
+    double all = need + slack_kept(terms, cell, left, needs) * (left - needs) * share;
     return terms->small_allowances ? smaller(all, headroom_max(need, left)) : all;
 }
 

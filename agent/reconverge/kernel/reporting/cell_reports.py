@@ -67,7 +67,7 @@ from __future__ import annotations
 from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
-from reconverge.hub.headroom import NEED_MARGIN, headroom_max, overdraft_max, slack_kept
+from reconverge.hub.headroom import NEED_MARGIN, headroom_max, is_plenty, overdraft_max, slack_kept
 from reconverge.hub.report import ASKS, AT_HUB, FLOATS, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
 from reconverge.kernel.cell import (
     DEMAND_MAX,
@@ -556,7 +556,8 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
     share = need / needs if needs > 0 else 0.0
     if left < needs:
         return left * share
-    slack = slack_kept(fixed=cell.table.meter.aligned, dated=cell.table.dated is not None, asks=_asks(cell))
+    asks = _asks(cell) and not (cell.table.silence_ns and is_plenty(left, needs, cell.capacity))
+    slack = slack_kept(fixed=cell.table.meter.aligned, dated=cell.table.dated is not None, asks=asks)
     kept = need + slack * (left - needs) * share
     return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.small_allowances else kept
 

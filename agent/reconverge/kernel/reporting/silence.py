@@ -14,7 +14,7 @@
 #
 #     an eighth of the headroom is used                  `speaks_below`: the next charge is the first to be reported
 #     its headroom passes the low-water mark             as ever
-#     the longest silence is over                        `silence_ns`: SILENCE_MAX_NS or a sixteenth of the window
+#     the longest silence is over                        `silence_ns`: ten seconds, or a sixteenth of the window
 #     its window begins                                  each window has to be granted anew
 #
 # Why the bound holds. Silence changes when a report is made, and nothing in it: counts are absolute, the allowance is
@@ -36,16 +36,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconverge.clock import SECOND_NS, seconds
+from reconverge.clock import seconds
 from reconverge.hub.headroom import NEED_MARGIN
 from reconverge.kernel.cell import Cell, closes_ns
 
-SILENCE_MAX_NS: Final = 10 * SECOND_NS
-"""The longest silence about a key that is charged, in nanoseconds."""
-WINDOW_SHARE: Final = 16
-"""The longest silence is at most the window divided by this."""
-INTERVALS_MIN: Final = 2
-"""If the longest silence is shorter than this many sync intervals, no cell falls silent."""
 NEEDS_MIN: Final = 4
 """A comfortable cell has at least so many times the headroom, and the fleet so many times the free capacity, that is
 expected to be asked for until the next answer."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from reconverge.clock import NEVER_NS, seconds
+from reconverge.hub.headroom import longest_silence
 from reconverge.hub.report import UNBOUNDED
 from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.paced import LeakyBucket
@@ -13,7 +14,6 @@ from reconverge.kernel.algorithms.registry import edges_for, meter_for
 from reconverge.kernel.engine import Cell, Evicted, Lock, Store
 from reconverge.kernel.node import Node
 from reconverge.kernel.reporting.deferred import LimitInterval
-from reconverge.kernel.reporting.silence import INTERVALS_MIN, WINDOW_SHARE
 from reconverge.kernel.shard import ShardState, Tally
 from reconverge.limit.limit import INTERVAL, PACED, Limit
 from reconverge.policies import Policy
@@ -239,8 +239,7 @@ class LimitState:
             return 0
         if not self.keeps_spare or self.region_ppm != MILLION:  # what another region needs is not known here
             return 0
-        longest_ns = min(self.window_ns // WINDOW_SHARE, self.kernel.silence_max_ns)
-        return longest_ns if longest_ns >= INTERVALS_MIN * self.interval_ns else 0
+        return longest_silence(self.window_ns, self.interval_ns, self.kernel.silence_max_ns)
 
     @property
     def region_ppm(self) -> int:

@@ -215,6 +215,9 @@ local function rule_of(limit)
   made.learns_until_us = learns_until(made)
   made.epoch = made.slots and 0 or floor(hub_us / made.window_us)
   made.elsewhere = made.first_hit or made.closes_us > 0 and not made.slots
+  local SILENCE_MAX_S, WINDOW_SHARE, INTERVALS_MIN -- from hub/headroom.py
+  local silence_us = min(floor(made.window_us / WINDOW_SHARE), 1000000 * SILENCE_MAX_S)
+  made.may_be_silent = silence_us >= INTERVALS_MIN * made.interval_us
   made.overdrafts = floor(made.own * made.overshoot_milli / 1000)
   return made
 end
@@ -816,9 +819,10 @@ local function grant(used)
     local free, target = capacity - cell_allowances - cell_debts - entry_allowance - cell_reserved, pool * share
     if pool >= needs then
       local most = entry_allowance - used + ceil(TAKEN_AT_ONCE * free)
-      local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED -- from hub/headroom.py
+      local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED, PLENTY -- from hub/headroom.py
       local slack = SLACK_KEPT
       local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
+      if asks and rule.may_be_silent and pool - needs >= PLENTY * capacity then asks = false end
       if fixed then slack = asks and SLACK_ASKED or SLACK_KEPT
       elseif not dated then slack = asks and SLACK_FADING_ASKED or SLACK_FADING end
       target = need + slack * (pool - needs) * share
