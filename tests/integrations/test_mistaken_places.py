@@ -33,7 +33,8 @@ CALL_S_MAX = 30.0
 def test_the_interceptor_for_asyncio_ends_each_call_of_a_server_on_threads(caplog: pytest.LogCaptureFixture) -> None:
     """Its clients do not wait for ever, and the server logs which interceptor to write."""
     served = grpc.unary_unary_rpc_method_handler(lambda request, _context: request)
-    server = grpc.server(ThreadPoolExecutor(1), interceptors=[AioRateLimitInterceptor("2/minute", agent="memory://")])
+    wrong: Any = AioRateLimitInterceptor("2/minute", agent="memory://")
+    server = grpc.server(ThreadPoolExecutor(1), interceptors=[wrong])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("shop", {"Order": served}),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

@@ -721,3 +721,42 @@ def test_what_another_node_frees_of_a_used_up_key_can_be_had_before_the_window_e
             ours.refund("ada", 2)
 
         eventually(lambda: theirs.ask_blocking("ada", within=PATIENT_S).allowed, "what is free is had there")
+
+
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "awaited"])
+@pytest.mark.parametrize("timeout", [0, 0.5], ids=["at once", "in the queue"])
+def test_requests_that_wait_for_a_new_key_are_admitted_once(
+    login: Callable[..., RateLimiter], blocking: bool, timeout: float
+) -> None:
+    """Two nodes that would each trust the key with its quota ask first, as `ask` does."""
+    limiters = [login(policy="balanced") for _ in range(2)]
+
+    async def all_wait() -> int:
+        if blocking:
+            waits = [
+                asyncio.to_thread(each.wait_blocking, "ada", timeout=timeout, within=PATIENT_S) for each in limiters * 5
+            ]
+        else:
+            waits = [each.wait("ada", timeout=timeout, within=PATIENT_S) for each in limiters * 5]
+        return sum(decision.allowed for decision in await asyncio.gather(*waits))
+
+    assert 5 == asyncio.run(all_wait())
+    with pytest.raises(InvalidSetting, match="within=-1"):
+        limiters[0].wait_blocking("ada", within=-1)
+
+
+@pytest.mark.parametrize("way", ["ask_blocking", "wait_blocking"])
+def test_a_refusal_by_the_hub_counts_towards_a_ban(
+    redis_server: RedisServer, make_agent: Callable[..., Agent], way: str
+) -> None:
+    """Also of a request that would wait for its turn, and has no time for that."""
+    agents = [make_agent(f"redis://127.0.0.1:{redis_server.port}/0", policy="balanced") for _ in range(2)]
+    ours, theirs = (agent.limit("login", "5/minute", block_after="1/minute", block_for=60) for agent in agents)
+    for _ in range(5):
+        assert ours.ask_blocking("ada", within=PATIENT_S)
+    terms = {"timeout": 0} if way == "wait_blocking" else {}
+
+    refused = getattr(theirs, way)("ada", within=PATIENT_S, **terms)
+
+    assert not refused
+    assert "login/ban" == theirs.test("ada").binding

@@ -9,7 +9,7 @@ import pytest
 
 from reconverge import Limit
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
-from reconverge.kernel import TURN_NS
+from reconverge.kernel import TURN_NS, Cell
 from reconverge.limiter.waiting.patience import LOST_MAX_NS
 from reconverge.policies import BALANCED
 from reconverge.simulation.asked import Beside, SimulatedLimit
@@ -298,3 +298,73 @@ def test_limits_that_are_charged_together_wait_for_their_process_alike() -> None
         {result: count for result, count in asking.stats.results.items() if count}
         for asking in (*asked._asking, asked._beside_asking)
     ]
+
+
+class Work:
+    """Work that holds the one slot of a limit on a node."""
+
+    def __init__(self, scene: AskingNodes, node: int) -> None:
+        ask = Ask(scene.asking[node], marks=True)
+        scene.exchanges(node)
+        ask.goes_on()
+        assert ask.settled is not None
+        self.cell: Cell | None = ask.settled.charges[0].mark.cell
+        self.cost = 1
+        self._table = scene.limits[node].tables[0]
+
+    def ends(self) -> None:
+        self._table.release(self)
+
+
+def two_nodes_that_use_one_slot(*turns: int) -> tuple[AskingNodes, Work]:
+    """The nodes use it in these turns, of which the last is not over."""
+    scene = AskingNodes(Limit.parse("1 in flight"))
+    *earlier, last = turns
+    for node in earlier:
+        begun_work(scene, node).ends()
+        scene.exchanges(node)
+    return scene, begun_work(scene, last)
+
+
+def begun_work(scene: AskingNodes, node: int) -> Work:
+    """The node has used the slot for an interval and a half."""
+    work = Work(scene, node)
+    scene.clock.advance_ns(INTERVAL_NS)
+    scene.exchanges(node)
+    scene.clock.advance_ns(INTERVAL_NS // 2)
+    return work
+
+
+def test_the_only_slot_is_reported_as_free_before_the_next_regular_exchange() -> None:
+    """Also when the other node has not needed it of late."""
+    scene, work = two_nodes_that_use_one_slot(0, 1, 0, 0, 0, 0)
+    cell = work.cell
+    assert cell is not None
+    hurries = [bool(cell.urgent)]
+
+    work.ends()
+
+    hurries.append(bool(cell.urgent))
+    assert [False, True] == hurries
+    assert cell.early_ns <= scene.clock.monotonic_ns()
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["given back", "in use"])
+def test_a_request_that_the_hub_refuses_a_slot_asks_once_more(free: bool) -> None:
+    """The slot was given back when it asked, and the report of that came after its own."""
+    scene, work = two_nodes_that_use_one_slot(0, 1, 0)
+    if free:
+        work.ends()
+    ask = scene.asks(1)
+    scene.exchanges(1)
+    ask.goes_on()
+    assert ask.waits
+
+    scene.exchanges(0)
+    scene.clock.advance_ns(ask.sleep_ns)
+    ask.goes_on()
+    scene.exchanges(1)
+    ask.goes_on()
+
+    assert free == ask.allowed
+    assert scene.nothing_waits()

@@ -89,5 +89,6 @@ def test_a_smooth_limit_gives_no_second_credit_to_a_key_that_left_and_came_back(
     for cost, key, rounds in ((5, "bob", 1), (1, "ada", 3), (1, "ada", 1), (1, "ada", 1), (1, "ada", 5), (5, "bob", 2)):
         state.all_is_well(rounds=rounds, key=key, cost=cost, times=1)
         state.the_limit_holds()
+        assert state.truth["bob"].excess() <= COST_MAX + 1e-6
 
     state.teardown()

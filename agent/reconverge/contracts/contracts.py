@@ -99,6 +99,12 @@ STANDINGS_MAX: Final = 100_000
 """The most customers whose terms and limiters are cached; they are made again in microseconds."""
 
 
+def _check_table(document: object) -> None:
+    if not isinstance(document, Mapping):
+        problem = "is no table; give the content of a file, as yaml.safe_load returns it"
+        raise InvalidSetting("document", document, problem)
+
+
 class Contracts:
     """The contracts of a fleet in one agent: decides requests by them, and explains and resets customers' use.
 
@@ -164,10 +170,7 @@ class Contracts:
         Raises InvalidContracts, and changes nothing, if the document cannot be in force on this node.
         """
         if not isinstance(document, Document):
-            given: object = document
-            if not isinstance(given, Mapping):
-                problem = "is no table; give the content of a file, as yaml.safe_load returns it"
-                raise InvalidSetting("document", document, problem)
+            _check_table(document)
             document = checked(dict(document))
         with self._changing:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}

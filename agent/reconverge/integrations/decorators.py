@@ -69,7 +69,7 @@ def limited(
         wait: True to wait without end, or the time (seconds, `timedelta`) after which `RateLimited` is raised.
         max_queue: the most calls that may wait for a key on this node; see `RateLimiter.wait`.
         in_doubt: how to decide a call of which this process is not certain: "ask:25ms" asks the hub for at most 25 ms,
-            and "refuse" decides from memory; by default as in the agent. A call that waits for its turn does not ask.
+            and "refuse" decides from memory; by default as in the agent.
         meter: counts the charges and the refusals of each key; a `reconverge.usage.Meter`.
 
     Raises:
@@ -78,7 +78,8 @@ def limited(
     _check_limits(limits)
     _check_agent(agent, needed=not isinstance(limits, Limiter))
     wait = _checked_wait(wait)
-    asks_s, meter = _asks_s(agent, in_doubt, waits=wait is not False), checked_meter(meter)
+    asks_s = within_s((ASK if agent is None else agent.in_doubt) if in_doubt is None else in_doubt)
+    meter = checked_meter(meter)
     _check_functions(key=key, cost=cost)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -147,21 +148,6 @@ def _check_agent(agent: object, *, needed: bool) -> None:
         raise InvalidSetting("agent", redacted(agent) if isinstance(agent, str) else agent, problem)
 
 
-def _asks_s(agent: Agent | None, in_doubt: str | None, *, waits: bool) -> float:
-    """Returns the seconds for which a call asks the hub if this process is not certain; 0 to not ask.
-
-    Raises InvalidSetting for an invalid `in_doubt`, and for one with `waits`: calls that wait for their turn do not
-    ask.
-    """
-    if in_doubt is None:
-        return within_s(ASK if agent is None else agent.in_doubt)
-    if waits:
-        raise InvalidSetting(
-            "in_doubt", in_doubt, "has no effect on calls that wait for their turn; leave out in_doubt= or wait="
-        )
-    return within_s(in_doubt)
-
-
 class _Call:
     def __init__(
         self,
@@ -192,8 +178,10 @@ class _Call:
                     self._check(cast("Decision", slot.decision), asked)
                     return function(*args, **kwargs)
             if self._waits:
-                room = self._max_queue
-                decision = wait_for_turn(limiter, key, cost, timeout_s=self._timeout, max_queue=room, kind=kind)
+                room, asks_s = self._max_queue, self._asks_s
+                decision = wait_for_turn(
+                    limiter, key, cost, timeout_s=self._timeout, max_queue=room, kind=kind, within_s=asks_s
+                )
             elif self._asks_s:
                 decision = limiter.ask_blocking(key, cost, within=self._asks_s, kind=kind)
             else:
@@ -213,8 +201,10 @@ class _Call:
                     self._check(cast("Decision", slot.decision), asked)
                     return await function(*args, **kwargs)
             if self._waits:
-                room = self._max_queue
-                decision = await limiter.wait(key, cost, timeout=self._timeout, max_queue=room, kind=kind)
+                room, asks_s = self._max_queue, self._asks_s
+                decision = await limiter.wait(
+                    key, cost, timeout=self._timeout, max_queue=room, kind=kind, within=asks_s
+                )
             elif self._asks_s:
                 decision = await limiter.ask(key, cost, within=self._asks_s, kind=kind)
             else:
@@ -230,7 +220,8 @@ class _Call:
         if not self._waits:
             return limiter.slot(key, cost, kind=kind, within=self._asks_s)
         timeout = inf if self._timeout is None else self._timeout
-        return limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=self._max_queue)
+        room, asks_s = self._max_queue, self._asks_s
+        return limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=room, within=asks_s)
 
     def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int, str | None]:
         """Returns a call's key, cost and kind. Raises InvalidKey, and the errors of the user's functions."""

@@ -132,14 +132,14 @@ class RateLimitMiddleware:
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         outcome: Outcome | list[FoundKey] | None = None
         guard = self.guard
+        if self._decide is None and self._unserved.alive:
+            self._unserved.detach()
+            self._decide = self._quick
         if self._decide is not None and guard.enabled and not guard.filters:
             outcome = self._decide(environment)
             if type(outcome) is Admitted:  # the same as below, earlier, because most requests end here
                 environment[OUTCOME] = outcome
                 return self.app(environment, adding(start_response, outcome))
-        if self._unserved.alive:
-            self._unserved.detach()
-            self._decide = self._quick
         if self._unmatched.wanted:
             self._unmatched.look(lambda: routes_in(self.app), (environment.get("SCRIPT_NAME", ""),))
         if not isinstance(outcome, Outcome):

@@ -204,7 +204,7 @@ class Room:
         if cell.table.meter.slots and cell.used > 0:
             return False  # the hub would not go on counting work in progress, which only this node knows of
         if cell.table.smooth and cell.level > 0:
-            return False  # the key would get credit anew, whatever the hub goes on counting
+            return False  # the node would give the key credit once more
         shard = cell.shard
         return shard.keeps_until_ns <= now_ns < shard.lease_until_ns
 

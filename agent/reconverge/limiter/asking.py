@@ -142,6 +142,9 @@ class Asking:
         clock = self._tables[0].kernel.clock
         self.now_ns = clock.monotonic_ns
         self.manual = isinstance(clock, ManualClock)
+        self._repeats = self._tables[0].meter.slots
+        """Whether a request that the hub refuses asks once more: a slot that another node has just given back reaches
+        the hub with a report of its own, at most one within the shortest sync interval."""
         self._logged = LoggedOnce()
         self.start_over()
 
@@ -211,10 +214,18 @@ class Asking:
                 self._results["capped"].add()
                 return self._decide(request, DecidingRule.MEMORY)
             patience = Patience(shards, request.within_ns, began_ns, asked_ns)
+            repeats = self._repeats
             while (sleep_ns := patience.sleep_ns(self.now_ns())) > 0:
                 yield sleep_ns
                 for shard in shards:
                     shard.note_looked(waker)
+                if repeats and self._is_refused(request, cells, asked_ns):
+                    repeats = False
+                    yield self._tables[0].interval_min_ns
+                    if gate.ask_again(cells):
+                        asked_ns = self.now_ns()
+                        patience = Patience(shards, request.within_ns, asked_ns, asked_ns)
+                        continue
                 settled = self._as_answered(request, cells, began_ns, asked_ns, patience)
                 if settled is not None:
                     return settled
@@ -224,6 +235,13 @@ class Asking:
             return self._decide(request, DecidingRule.MEMORY)
         finally:
             self.leave(request, shards, cells, waker)
+
+    def _is_refused(self, request: AskedCost, cells: list[Cell], asked_ns: int) -> bool:
+        """Returns whether the hub has refused a request that asks since `asked_ns`, and this node has no room."""
+        gate = self.gate
+        return (
+            not gate.fits(request.key, request.costs) and gate.word_on(cells, request.costs, asked_ns) is Word.ANSWERED
+        )
 
     def unasked(self, request: AskedCost, shards: list[ShardState], now_ns: int) -> DecidingRule | None:
         """Returns the rule to decide by at once if there is no use in asking the hub now; None if there is."""

@@ -75,23 +75,23 @@ class Reservation(Unique):
         """
         self._check(actual)
         if self._settled or not self.allowed:
-            if (
-                self._settled
-                and actual not in {0, self._charged}
-                and self._charges
-                and _logged.is_new(self._charges[0].table.name)
-            ):
-                logger.warning(
-                    "reconverge: a reservation of %r that was settled for %d is settled again for %d, without effect; "
-                    "call settle() once with the whole cost, or spend() with each part",
-                    self._charges[0].table.name,
-                    self._charged,
-                    actual,
-                )
+            if self._settled and actual not in {0, self._charged}:
+                self._log_again(actual)
             return
         self._settled = True
         self._correct(actual - self._charged)
         self._charged = actual
+
+    def _log_again(self, actual: int) -> None:
+        """Logs, once for each limit, that the reservation was settled before and `actual` has no effect."""
+        if self._charges and _logged.is_new(self._charges[0].table.name):
+            logger.warning(
+                "reconverge: a reservation of %r that was settled for %d is settled again for %d, without effect; "
+                "call settle() once with the whole cost, or spend() with each part",
+                self._charges[0].table.name,
+                self._charged,
+                actual,
+            )
 
     def spend(self, cost: int) -> None:
         """Adds `cost` to the true cost so far; a part beyond the estimate is charged at once.

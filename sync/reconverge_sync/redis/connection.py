@@ -76,9 +76,7 @@ class Connection:
             return InvalidSetting("hub", redacted(url), problem)
 
         try:
-            parts = urlsplit(url)
-            if parts.scheme not in SOCKETS:
-                check_login(parts)
+            parts = _parts(url)
             login, _, hosts = parts.netloc.rpartition("@")
             places = [_place(host, default_port) for host in (hosts.split(",") if several else [hosts])]
         except ValueError:
@@ -202,6 +200,14 @@ def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> s
     if hosts not in ("", "localhost"):
         raise refuse("names a host, and a socket has none; write the whole path after redis+unix://, as in /run/redis")
     return unquote(path)
+
+
+def _parts(url: str) -> SplitResult:
+    """Returns the parts of a URL. Raises ValueError if it cannot be read, or its login is cut off."""
+    parts = urlsplit(url)
+    if parts.scheme not in SOCKETS:
+        check_login(parts)
+    return parts
 
 
 def _place(host: str, default_port: int) -> Place:

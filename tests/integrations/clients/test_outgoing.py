@@ -258,6 +258,7 @@ def test_calls_go_on_without_a_limiter_that_fails(
     assert asyncio.run(outgoing.admit("server")) is None
     outgoing.learn("server", 429, {"Retry-After": "30"})
     assert {"ArithmeticError": 3} == outgoing.failures.counts()
+    assert "Failures({'ArithmeticError': 3})" == repr(outgoing.failures)
     assert 1 == len(caplog.records)
 
 
@@ -299,10 +300,28 @@ def test_a_new_server_is_sent_the_quota_by_all_workers_together(redis_server: Re
     assert 5 == sent
 
 
-def test_a_call_that_may_not_wait_does_not_ask(used_up: str) -> None:
-    """With a timeout of zero."""
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "awaited"])
+def test_a_call_that_may_not_wait_asks_nevertheless(used_up: str, blocking: bool) -> None:
+    """With a timeout of zero: it is not sent by a guess."""
     with Agent(used_up) as agent:
-        outgoing = Outgoing(agent.limit("requests", "5/hour"), timeout=0)
+        outgoing = Outgoing(agent.limit("requests", "5/hour"), timeout=0, in_doubt="ask:10s")
 
-        assert outgoing.admit_blocking(ADA)
-        assert 0 == sum(agent.stats().limits["requests"].asks.results.values())
+        answer = outgoing.admit_blocking(ADA) if blocking else asyncio.run(outgoing.admit(ADA))
+
+        assert answer is not None
+        assert not answer.allowed
+
+
+@pytest.mark.parametrize("policy", ["strict", "balanced"])
+def test_calls_that_may_not_wait_send_the_quota_of_a_new_server(redis_server: RedisServer, policy: str) -> None:
+    """No more and no less, also in `strict`, where memory alone would send none."""
+    agents = [Agent(redis_server.url) for _ in range(2)]
+    limits = [agent.limit("api", "5/day", algorithm="sliding-log", policy=policy) for agent in agents]
+    workers = [Outgoing(limit, timeout=0, in_doubt="ask:10s") for limit in limits]
+
+    with ThreadPoolExecutor(10) as threads:
+        sent = sum(map(bool, threads.map(lambda worker: worker.admit_blocking("server"), workers * 5)))
+    for agent in agents:
+        agent.stop()
+
+    assert 5 == sent

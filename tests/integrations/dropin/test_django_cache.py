@@ -311,7 +311,7 @@ def test_what_cannot_be_is_said_when_the_cache_is_made() -> None:
 
     with pytest.raises(InvalidSetting, match="sync_intervall=1: is not a setting"):
         cache_at("memory://", sync_intervall=1)
-    with pytest.raises(InvalidSetting, match="is not a URL"):
+    with pytest.raises(InvalidSetting, match="LOCATION"):
         cache_at("")
 
 

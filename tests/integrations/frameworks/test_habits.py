@@ -13,7 +13,7 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, WebSocket, WebSocketDisconnect
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import Rule
+from reconverge.integrations import Rule, by_user
 from reconverge.integrations import fastapi as of_fastapi
 from reconverge.integrations.flask import Limits
 from tests.integrations.frameworks.test_grpc import CALL_S_MAX, SERVICE, Serves, in_a_loop, on_threads
@@ -166,6 +166,25 @@ def test_messages_of_a_websocket_of_fastapi_are_limited(agent: Agent, *, iterate
     assert ("websocket.close", 1013) == (sent[-1]["type"], sent[-1]["code"])
     with pytest.raises(InvalidSetting, match="for connections and not for messages"):
         limits.messages("3/minute", key_func=Depends(nothing))
+
+
+def test_messages_count_by_the_user_that_the_endpoint_has_put_into_the_state(agent: Agent) -> None:
+    """Two users behind one address have a quota each, whichever connection they use."""
+    app, limits = FastAPI(), of_fastapi.Limits(agent, key_func=by_user)
+    messages = limits.messages("2/minute")
+
+    def endpoint(user: str) -> None:
+        @app.websocket(f"/{user}")
+        async def chat(socket: WebSocket) -> None:
+            socket.state.user = user
+            await socket.accept()
+            async for message in messages(socket):
+                await socket.send_text(f"{message!s}")
+
+    for user in ("ada", "bob"):
+        endpoint(user)
+        sent = asyncio.run(converse(app, websocket_scope() | {"path": f"/{user}"}, "1", "2", "one too many"))
+        assert ["1", "2"] == [message["text"] for message in sent if "text" in message]
 
 
 def nothing() -> None: ...

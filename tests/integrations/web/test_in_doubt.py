@@ -10,6 +10,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -263,6 +264,20 @@ def test_a_limited_function_asks(used_up: str) -> None:
         assert {"refused": 1} == asks_of(agent)
 
 
+@pytest.mark.parametrize(("in_doubt", "asked"), [(PATIENT, {"refused": 1}), ("refuse", {})])
+def test_a_function_that_waits_for_its_turn_asks_first(used_up: str, in_doubt: str, asked: dict[str, int]) -> None:
+    """With a key that is new to this process; without asking, memory lets it go at once."""
+    with Agent(used_up) as agent:
+
+        @limited("5/hour", agent=agent, name="requests", key=ADA, in_doubt=in_doubt, wait=0.01)
+        def call() -> str:
+            return "called"
+
+        with pytest.raises(RateLimited) if asked else nullcontext():
+            assert "called" == call()
+        assert asked == asks_of(agent)
+
+
 def test_a_limited_function_may_be_told_not_to_ask(used_up: str) -> None:
     """Then memory decides."""
     with Agent(used_up) as agent:
@@ -273,12 +288,6 @@ def test_a_limited_function_may_be_told_not_to_ask(used_up: str) -> None:
 
         assert "called" == call()
         assert {} == asks_of(agent)
-
-
-def test_a_function_that_waits_for_its_turn_does_not_ask() -> None:
-    """To say both is an error."""
-    with pytest.raises(InvalidSetting, match="in_doubt="):
-        limited("5/hour", agent=Agent("memory://"), wait=True, in_doubt=BRIEF)
 
 
 # ------------------------------------------------------------ settings

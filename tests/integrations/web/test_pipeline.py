@@ -57,7 +57,7 @@ def test_a_key_function_that_fails_is_asked_once() -> None:
 
 @pytest.mark.parametrize("limits", ["9/minute; 4/hour", "4/hour; 90/minute; 900/day", "4/hour; 9/minute; 7/day"])
 def test_the_fields_of_several_quotas_are_those_that_the_guard_writes(limits: str) -> None:
-    """Whichever quota binds, in whatever order the others have something left, and after one of them has changed."""
+    """Also if another quota than the first binds, and after one of them has changed."""
     guard = Guard(Agent("memory://", clock=ManualClock(start=START_S)))
     declared = guard.declare(Rule(limits=limits))
     assert declared.only_limiter is not None

@@ -15,7 +15,7 @@ from typing import Any, Final, Unpack, cast
 from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import operation_of, root_of, route_of, router_in, routes_of, templates_for
-from reconverge.integrations.asgi.scope_keys import in_scope
+from reconverge.integrations.asgi.scope_keys import in_scope, user_of
 from reconverge.integrations.asgi.sending import (
     BEGINNING,
     App,
@@ -142,8 +142,7 @@ class AsgiRequest(Located):
 
     @property
     def user(self) -> object:
-        """Returns the user that an authentication middleware has stored in the scope; None without one."""
-        return self.raw.get("user")
+        return user_of(self.raw)
 
     @property
     def path_parameters(self) -> Mapping[str, object]:
@@ -212,6 +211,9 @@ class RateLimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
+        if self._decide is None and self._unserved.alive:
+            self._unserved.detach()
+            self._decide = self._quick
         outcome: Outcome | list[FoundKey] | None = None
         if kind == "http" and self._decide is not None and self.guard.enabled and not self.guard.filters:
             outcome = self._decide(scope)
@@ -219,9 +221,6 @@ class RateLimitMiddleware:
                 scope[OUTCOME] = outcome
                 await self.app(scope, receive, adding(send, outcome))
                 return
-        if self._unserved.alive:
-            self._unserved.detach()
-            self._decide = self._quick
         if self._unmatched.wanted:
             send = self._look(scope, send)
         if kind == "http":

@@ -48,8 +48,14 @@ def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
     return _user if isinstance(source, OfUser) else None
 
 
+def user_of(scope: Mapping[str, Any]) -> object:
+    """Returns the user that a middleware has stored in the scope, or the application as `state.user`; None without."""
+    user, state = scope.get("user"), scope.get("state")
+    return state.get("user") if user is None and isinstance(state, Mapping) else user
+
+
 def _user(scope: Mapping[str, Any]) -> object:
-    return identity_of(scope.get("user"))
+    return identity_of(user_of(scope))
 
 
 def _route(scope: Mapping[str, Any]) -> str:

@@ -27,7 +27,6 @@ from reconverge.limiter.long_keys import OURS, fitting
 from reconverge.limiter.pauses import PAUSE
 from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
-from reconverge.runtime.interruptions import has_a_loop
 
 TIMEOUT_S: Final = 30.0
 NAP_S: Final = 1.0
@@ -63,8 +62,8 @@ class Outgoing:
         max_queue: the most calls of this process that may wait for one key.
         listen: whether the server's refusals pause calls, and its numbers lower the remaining quota.
         in_doubt: for calls that this process admits without being certain, such as the first with a key. "ask:25ms",
-            the default, asks the hub first, for at most 25 ms and no longer than the timeout; "refuse" does not ask,
-            and sends such calls.
+            the default, asks the hub first, for at most 25 ms, also with a timeout of 0; "refuse" does not ask, and
+            lets memory decide.
         server: how the server states its limits; see `reconverge.integrations.servers`.
         resource: the server's name of the quota that this limiter counts, such as GitHub's "core", or "" if the server
             has one quota without a name. By default, numbers are used only if the server states the limiter's name,
@@ -207,18 +206,12 @@ class Outgoing:
             self.failures.add(error, self.limiter.name)
 
     async def _decide(self, key: str, cost: int, kind: str | None, began_ns: int) -> Decision:
-        ask_s = self._ask_s(key, cost, kind, began_ns)
-        if ask_s and (decision := await self.limiter.ask(key, cost, within=ask_s, kind=kind)):
-            return decision
-        timeout_s = self._left_s(began_ns)
-        return await self.limiter.wait(key, cost, timeout=timeout_s, max_queue=self._max_queue, kind=kind)
+        timeout_s, room = self._left_s(began_ns), self._max_queue
+        return await self.limiter.wait(key, cost, timeout=timeout_s, max_queue=room, kind=kind, within=self._asks_s)
 
     def _decide_blocking(self, key: str, cost: int, kind: str | None, began_ns: int) -> Decision:
-        ask_s = 0.0 if has_a_loop() else self._ask_s(key, cost, kind, began_ns)
-        if ask_s and (decision := self.limiter.ask_blocking(key, cost, within=ask_s, kind=kind)):
-            return decision
-        timeout_s = self._left_s(began_ns)
-        return wait_for_turn(self.limiter, key, cost, timeout_s=timeout_s, max_queue=self._max_queue, kind=kind)
+        timeout_s, room, asks_s = self._left_s(began_ns), self._max_queue, self._asks_s
+        return wait_for_turn(self.limiter, key, cost, timeout_s=timeout_s, max_queue=room, kind=kind, within_s=asks_s)
 
     def _price(self, cost: int, method: str | None) -> tuple[int, str | None]:
         if method is None or not self.limiter.control.has_costs:
@@ -227,16 +220,6 @@ class Outgoing:
         if price.unknown is not None:
             self.failures.add(price.unknown, self.limiter.name, "costs as much as the most expensive kind")
         return price.cost, price.kind
-
-    def _ask_s(self, key: str, cost: int, kind: str | None, began_ns: int) -> float:
-        """Returns the seconds for which a call may ask the hub before it waits for its turn; 0 to not ask.
-
-        It does not ask if this process certainly admits the call, or refuses it: a refused call waits anyway.
-        """
-        left_s = self._left_s(began_ns)
-        ask_s = self._asks_s if left_s is None else min(self._asks_s, left_s)
-        tested = self.limiter.test(key, cost, kind) if ask_s else None
-        return ask_s if tested is not None and tested.allowed and not tested.certain else 0.0
 
     def _paused_by(self, key: str, method: str | None, path: str | None) -> tuple[str, ...]:
         """Returns the keys of all pauses that may stop a call: of its key, of all keys, and of its operation."""

@@ -26,11 +26,18 @@ _logged: Final = WeakSet[RateLimiter]()
 
 
 def wait_for_turn(
-    limiter: RateLimiter, key: str, cost: int, *, timeout_s: float | None, max_queue: int | None, kind: str | None
+    limiter: RateLimiter,
+    key: str,
+    cost: int,
+    *,
+    timeout_s: float | None,
+    max_queue: int | None,
+    kind: str | None,
+    within_s: float,
 ) -> Decision:
-    """Waits as `RateLimiter.wait_blocking` does. On an event loop's thread, logs a warning and does not queue."""
+    """Waits as `RateLimiter.wait_blocking` does. On an event loop's thread, logs a warning and never queues."""
     if not has_a_loop():
-        return limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=max_queue, kind=kind)
+        return limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=max_queue, kind=kind, within=within_s)
     began_ns = SystemClock.monotonic_ns()
     while True:
         decision = limiter.hit(key, cost, kind)

@@ -212,7 +212,10 @@ class Limits(LimitsOfApp):
         """
         key = key_function_of(settings.get("key_func") or self._key)
         if isinstance(key, FromDependency):
-            problem = "is a dependency, which FastAPI calls for connections and not for messages; pass a function"
+            problem = (
+                "is a dependency, which FastAPI calls for connections and not for messages; set socket.state.user"
+                " before the first message, and pass by_user"
+            )
             raise InvalidSetting("key_func", key.__name__, problem)
         declared = self.guard.declare(rule_of(limits, settings), name="messages")
         return SocketMessages(self.guard, declared, checked_close_code(close_code))

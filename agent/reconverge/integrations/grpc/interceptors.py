@@ -224,11 +224,12 @@ class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore
 class AioRateLimitInterceptor(Interceptor, grpc.aio.ServerInterceptor):  # type: ignore[misc]  # likewise
     """Limits the calls to a `grpc.aio.server`; see `Interceptor`. Functions in settings may be coroutine functions."""
 
-    def intercept_service(
+    # As a coroutine function it would end the thread of a `grpc.server`, before it could raise.
+    def intercept_service(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, continuation: Callable[[Details], Any], handler_call_details: Details
     ) -> Awaitable[Any]:
         found = continuation(handler_call_details)
-        if not inspect.isawaitable(found):  # a coroutine returned here would end the thread of a server on threads
+        if not inspect.isawaitable(found):
             said = "is for grpc.aio.server; write RateLimitInterceptor in grpc.server"
             raise InvalidSetting("interceptors", type(self), said)
         return self._handler_slowly(found, handler_call_details)

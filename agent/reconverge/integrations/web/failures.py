@@ -59,6 +59,9 @@ class Failures:
         """Returns the number of failures of each class of errors."""
         return {kind: total.value for kind, total in self._counts.copy().items()}
 
+    def __repr__(self) -> str:
+        return f"Failures({self.counts()})"
+
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")

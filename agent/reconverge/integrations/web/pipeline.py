@@ -63,7 +63,7 @@ from reconverge.integrations.web.outcome import Judge, Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import Answer, usual_answer, usual_refusal
 from reconverge.integrations.web.request.keys import escaped, unescaped
 from reconverge.limit.limit import Limit
-from reconverge.limiter.certainty import is_alone
+from reconverge.limiter.certainty import is_alone, left_of_others
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.joint import Stores, can_decide_together, hit_stores, stores_if_joint
 from reconverge.limiter.long_keys import OURS
@@ -583,13 +583,13 @@ class Pipeline:
         for rule, decision, key in zip(self._rules, decisions, keys, strict=True):
             if rule.table.limit is not rule.settled:
                 rule.keep_up()
-            bindings, name = rule.bindings, decision.binding
-            binding = bindings.get(name)
+            binding = rule.bindings.get(decision.binding)
             if binding is None:
                 return None
             bound.append((binding, decision))
             if len(rule.tables) > 1:
-                bound += [(bindings[each.name], each.test(key, 0)) for each in rule.tables if each.name != name]
+                others = left_of_others(rule.limiter, decision, key)
+                bound += [(rule.bindings[each.binding], each) for each in others]
         return bound
 
     def _grounds(self, decision: Decision) -> tuple[tuple[str, ...], tuple[str, ...], int | None]:

@@ -351,15 +351,21 @@ decide(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **d
 
 /* ------------------------------------------------------------------ without the lock: what C lacks */
 
+PyObject *
+answer_in_python(Store *store, const Asked *asked, i64 now_ns, const char *method)
+{
+    PyObject *cost = asked->cost_object ? Py_NewRef(asked->cost_object) : PyLong_FromLongLong(asked->cost);
+    PyObject *answer =
+        cost == NULL ? NULL : PyObject_CallMethod(store->table, method, "OOL", asked->key, cost, (long long)now_ns);
+    Py_XDECREF(cost);
+    return answer;
+}
+
 /* Decide, and explain if `decision` is not NULL, as Python does. -1 with an error. */
 static int
 decide_in_python(Store *store, const Asked *asked, i64 now_ns, bool *allowed, PyObject **decision)
 {
-    PyObject *cost = asked->cost_object ? Py_NewRef(asked->cost_object) : PyLong_FromLongLong(asked->cost);
-    PyObject *answer = cost == NULL ? NULL
-                                    : PyObject_CallMethod(store->table, decision == NULL ? "allow_at" : "hit_at", "OOL",
-                                                          asked->key, cost, (long long)now_ns);
-    Py_XDECREF(cost);
+    PyObject *answer = answer_in_python(store, asked, now_ns, decision == NULL ? "allow_at" : "hit_at");
     if (answer == NULL) {
         return -1;
     }

@@ -30,6 +30,8 @@ PyObject *no_limit_error(void); /* NULL, with an error */
 /* Decide on the slow path, and explain the decision if `decision` is not NULL. -1 with an error. */
 int decide_under_lock(Store *store, Asked *asked, i64 now_ns, bool *allowed, PyObject **decision);
 
+/* The answer of a method of `Table` in Python; NULL with an error. Not with the lock held. */
+PyObject *answer_in_python(Store *store, const Asked *asked, i64 now_ns, const char *method);
 /* The cost that this node may still admit: within its allowance, or as far past it as the policy allows. */
 i64 spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns);
 bool fits_with(const Store *store, const Cell *cell, i64 cost); /* whether C can decide about that cost */

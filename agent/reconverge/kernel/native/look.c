@@ -100,16 +100,6 @@ foreseen(Store *store, const Asked *asked, i64 now_ns)
     return explain_uncharged(store, cell, asked->cost, allowed, now_ns);
 }
 
-static PyObject *
-test_in_python(Store *store, const Asked *asked, i64 now_ns)
-{
-    PyObject *cost = asked->cost_object ? Py_NewRef(asked->cost_object) : PyLong_FromLongLong(asked->cost);
-    PyObject *answer = cost == NULL ? NULL
-                                    : PyObject_CallMethod(store->table, "test_at", "OOL", asked->key, cost, (long long)now_ns);
-    Py_XDECREF(cost);
-    return answer;
-}
-
 PyObject *
 store_test(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -131,7 +121,7 @@ store_test(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *
     if (failed) {
         Py_CLEAR(answer);
     } else if (answer == NULL && !PyErr_Occurred()) {
-        answer = test_in_python(store, &asked, now_ns);
+        answer = answer_in_python(store, &asked, now_ns, "test_at");
     }
     Py_XDECREF(asked.cost_object);
     return answer;

@@ -157,10 +157,10 @@ def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
     table.edges.set_room(cell, table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns))
     if not cell.shard.alone:
         report_soon(cell, now_ns)
-        if yielded:
-            request_early(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
-        elif cell.fleet_needs > cell.need_milli / 1000 and not cell.waiters:
-            # Other nodes need slots, so the hub should learn of this one before the next regular exchange.
+        # The hub has no slot left for other nodes, or they need more than this one: it should learn of the returned
+        # slots before the next regular exchange.
+        scarce = (cell.at_hub and cell.free < 1) or cell.fleet_needs > cell.need_milli / 1000
+        if yielded or (scarce and not cell.waiters):
             request_early(cell, max(now_ns, cell.reported_ns + table.interval_min_ns))
     return True
 

@@ -88,23 +88,23 @@ class OnWithBans(On):
         return self._noted(key, estimate, decision), charges
 
     async def wait(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None, within_ns: int
     ) -> Decision:
         """Waits as `RateLimiter.wait`. A request for a banned key is refused at once, even if it has been waiting."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
         waiting_at(self._table).barred = self._bans.decision
-        return self._noted(key, cost, await super().wait(key, cost, kind, timeout, max_queue))
+        return self._noted(key, cost, await super().wait(key, cost, kind, timeout, max_queue, within_ns))
 
     def wait_blocking(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None, within_ns: int
     ) -> Decision:
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
         waiting_at(self._table).barred = self._bans.decision
-        return self._noted(key, cost, super().wait_blocking(key, cost, kind, timeout, max_queue))
+        return self._noted(key, cost, super().wait_blocking(key, cost, kind, timeout, max_queue, within_ns))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         """Asks as `RateLimiter.ask`. A request for a banned key is refused without a question to the hub."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Decision
-from reconverge.limiter.waiting.waiters import checked_timeout_ns
 
 if TYPE_CHECKING:
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
@@ -39,12 +38,12 @@ class AsksNothing:
 
     hit: Callable[..., Decision]
     hit_and_mark: Callable[[str, int, str | None], Marked]
-    wait_blocking: Callable[[str, int, str | None, float | None, int | None], Decision]
+    wait_blocking: Callable[[str, int, str | None, float | None, int | None, int], Decision]
 
     async def wait(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None, within_ns: int
     ) -> Decision:
-        return self.wait_blocking(key, cost, kind, timeout, max_queue)
+        return self.wait_blocking(key, cost, kind, timeout, max_queue, within_ns)
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         return self.ask_blocking(key, cost, kind, within_ns, marks=marks)
@@ -136,10 +135,10 @@ class Closed(AsksNothing):
         key: str,
         cost: int,
         kind: str | None,
-        timeout: float | None,
-        max_queue: int | None,  # noqa: ARG002  # nothing waits
+        timeout: float | None,  # noqa: ARG002  # nothing waits
+        max_queue: int | None,  # noqa: ARG002  # likewise
+        within_ns: int,  # noqa: ARG002  # likewise
     ) -> Decision:
-        checked_timeout_ns(timeout)
         return self.hit(key, cost, kind)
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise

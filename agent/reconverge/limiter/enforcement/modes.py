@@ -13,17 +13,20 @@ from dataclasses import fields
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from reconverge.clock import seconds
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel import Decision, Reentry, Shadowed, Unlimited, WouldRefuse, many_of
 from reconverge.limiter.asking import Asking
 from reconverge.limiter.enforcement.closed import AsksNothing, Closed, Marked
 from reconverge.limiter.enforcement.switches import ON, SHADOW, Switch
-from reconverge.limiter.waiting.waiters import checked_timeout_ns, waiting_at
+from reconverge.limiter.waiting.waiters import waiting_at
+from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.locks import new_lock
 from reconverge.runtime.threads import Total
 
 if TYPE_CHECKING:
     from reconverge.kernel import Charged, Costs, Decider, Many, Table
+    from reconverge.limiter.asking import AskedCost
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
 """The names of all fields of a decision in shadow."""
@@ -50,8 +53,15 @@ class On:
         return self._table.hit_and_mark(key, estimate, kind)
 
     async def wait(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None, within_ns: int
     ) -> Decision:
+        doubt = self._doubt(key, cost, kind, timeout, within_ns)
+        if doubt is not None:
+            began_ns = self.asking.now_ns()
+            decision = (await self.asking.ask(doubt)).decision
+            if decision.allowed or timeout == 0:
+                return decision
+            timeout = self._left_s(timeout, began_ns)
         costs = self._table.costs_of(cost, kind)
         try:
             return await waiting_at(self._table).wait(key, costs, timeout, max_queue)
@@ -59,13 +69,40 @@ class On:
             return self._table.refuse_reentry()
 
     def wait_blocking(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None, within_ns: int
     ) -> Decision:
+        doubt = None if has_a_loop() else self._doubt(key, cost, kind, timeout, within_ns)
+        if doubt is not None:
+            began_ns = self.asking.now_ns()
+            decision = self.asking.ask_blocking(doubt).decision
+            if decision.allowed or timeout == 0:
+                return decision
+            timeout = self._left_s(timeout, began_ns)
         costs = self._table.costs_of(cost, kind)
         try:
             return waiting_at(self._table).wait_blocking(key, costs, timeout, max_queue)
         except Reentry:  # no wait: the decision that this thread is in the middle of cannot end before this call
             return self._table.refuse_reentry()
+
+    def _doubt(self, key: str, cost: int, kind: str | None, timeout: float | None, within_ns: int) -> AskedCost | None:
+        """Returns the question to the hub with which a request begins to wait for its turn; None if it need not ask.
+
+        It asks if memory would guess that it may go, as for a key that is new to this node, and no request is ahead. A
+        refused one waits in the queue instead, unless its timeout is 0.
+        """
+        first = self._table.tables[0]
+        if not within_ns or self.asking.manual or self._table.settles(key, cost, kind):
+            return None
+        if waiting_at(self._table).waiters(first.check_key(key)):
+            return None
+        tested = self.test(key, cost, kind)
+        if tested.certain or not (tested.allowed or timeout == 0):
+            return None
+        return self.asking.request(key, cost, kind, within_ns)
+
+    def _left_s(self, timeout: float | None, began_ns: int) -> float | None:
+        """Returns the part of a timeout that is left of a request that began to ask at `began_ns`."""
+        return None if timeout is None else max(0.0, timeout - seconds(self.asking.now_ns() - began_ns))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
         if not marks and self._table.settles(key, cost, kind):
@@ -140,10 +177,15 @@ class InShadow(AsksNothing):
         return self._shadowed(marked), charges
 
     def wait_blocking(
-        self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        timeout: float | None,  # noqa: ARG002  # no request waits
+        max_queue: int | None,
+        within_ns: int,  # noqa: ARG002  # likewise
     ) -> Decision:
-        checked_timeout_ns(timeout)  # a wrong timeout is an error, although no request waits
-        return self._shadowed(lambda: self._board.deciding.wait_blocking(key, cost, kind, 0, max_queue))
+        return self._shadowed(lambda: self._board.deciding.wait_blocking(key, cost, kind, 0, max_queue, 0))
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
         """Returns the decision for a request that waited when the limit was switched into shadow."""
@@ -204,6 +246,7 @@ class Off(AsksNothing):
         kind: str | None,
         timeout: float | None,  # noqa: ARG002  # likewise
         max_queue: int | None,  # noqa: ARG002  # likewise
+        within_ns: int,  # noqa: ARG002  # likewise
     ) -> Decision:
         return self.hit(key, cost, kind)
 

@@ -11,6 +11,7 @@ from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.awaiting import undecided
 from reconverge.limiter.faces.limiter import Limiter, check_keys
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
+from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
@@ -105,11 +106,13 @@ class RateLimiter(Limiter):
         timeout: Seconds | None = None,
         max_queue: int | None = None,
         kind: str | None = None,
+        within: Seconds = WITHIN_S,
     ) -> Decision:
         """Waits until `key` may use `cost`, and charges it; requests on this node go in the order in which they came.
 
         Returns a refusal, with the time after which a retry may succeed, if there cannot be room within `timeout`
-        seconds (0: do not wait at all) or if `max_queue` requests wait already. A cancelled request is not charged. A
+        seconds (0: wait for no other request) or if `max_queue` requests wait already. A request that memory would let
+        go by a guess asks the hub first, as `ask` does, for `within` seconds. A cancelled request is not charged. A
         `leaky-bucket` lets waiting requests go at a steady rate; the other algorithms as soon as they would admit them.
         `allow` and `hit` do not queue, and may overtake.
 
@@ -120,9 +123,10 @@ class RateLimiter(Limiter):
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
-            InvalidSetting: `timeout` or `max_queue` is negative, or no number.
+            InvalidSetting: `timeout` or `max_queue` is negative, or no number; `within` is not from 0 to 10.
         """
-        return await self._enforcement.answers.wait(key, cost, kind, in_seconds(timeout), max_queue)
+        timeout_s, within_ns = _checked_times(timeout, max_queue, within)
+        return await self._enforcement.answers.wait(key, cost, kind, timeout_s, max_queue, within_ns)
 
     def wait_blocking(
         self,
@@ -132,13 +136,15 @@ class RateLimiter(Limiter):
         timeout: Seconds | None = None,
         max_queue: int | None = None,
         kind: str | None = None,
+        within: Seconds = WITHIN_S,
     ) -> Decision:
         """Waits as `wait`, for threads, in the same queue.
 
         Raises:
             RuntimeError: an event loop runs on this thread, and would be held up.
         """
-        return self._enforcement.answers.wait_blocking(key, cost, kind, in_seconds(timeout), max_queue)
+        timeout_s, within_ns = _checked_times(timeout, max_queue, within)
+        return self._enforcement.answers.wait_blocking(key, cost, kind, timeout_s, max_queue, within_ns)
 
     def reserve(
         self,
@@ -233,3 +239,14 @@ class RateLimiter(Limiter):
         if algorithm is None and isinstance(limit, str):
             algorithm = self.control.own_algorithm
         self.control.plan_change(limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)()
+
+
+def _checked_times(timeout: Seconds | None, max_queue: int | None, within: Seconds) -> tuple[float | None, int]:
+    """Returns the timeout of a request that waits, in seconds, and the nanoseconds for which it may ask the hub.
+
+    Raises InvalidSetting, in each mode of the limit, for either and for `max_queue`.
+    """
+    timeout_s, within_ns = in_seconds(timeout), checked_within_ns(in_seconds(within))
+    checked_timeout_ns(timeout_s)
+    checked_room(max_queue)
+    return timeout_s, within_ns
