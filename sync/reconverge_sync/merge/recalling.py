@@ -2,15 +2,15 @@
 
 # Theory of operation.
 #
-# The problem. A node says nothing about a key for seconds while it holds several times what it needs
-# (`kernel/reporting/silence.py`). If traffic moves to another node meanwhile, that node lacks what the silent one holds.
-# The hub only answers, so it cannot ask for it.
+# The problem. A node reports nothing about a key for seconds while it holds several times what it needs
+# (`kernel/reporting/silence.py`). If traffic moves to another node meanwhile, that node lacks what the silent one
+# holds. The hub only answers batches, so it cannot ask for it.
 #
 # How it works. If a merge grants less than a node needs, while others hold more than they need, the key is noted. The
-# next answer to each other node has all keys that were noted since its batch before, with the needs of all nodes; and a
-# node that holds something of such a key reports it as soon as it may exchange. Even a node with nothing to report sends
-# a batch each second. A recall whose answer is lost is noted again an interval later, if the lack lasts; until then
-# requests are refused that fit, and nothing is admitted that does not.
+# next answer to each other node contains all keys noted since that node's previous batch, with the needs of all nodes;
+# and a node that holds something of such a key reports it as soon as it may exchange. Even a node with nothing to
+# report sends a batch each second. A recall whose answer is lost is noted again an interval later, if the lack lasts;
+# until then requests are refused that fit, and nothing is admitted that does not.
 #
 # A key is noted once in an interval at most. Of a shard's keys, the RECALLS_MAX that were noted last are kept, for
 # RECALLED_FOR_US, which is longer than any node is silent. All nodes hear of a key, and not only those that hold some
@@ -50,8 +50,19 @@ class Recalls:
 
     kept: dict[tuple[str, str], KeptRecall] = field(default_factory=dict)
 
-    def note(self, batch: Batch, report: CellReport, cell: LedgerCell, rule: LimitRule, hub_us: int) -> None:
-        """Notes that the node of `batch` lacks something of the key of `report`."""
+    def look(
+        self,
+        cell: LedgerCell,
+        entry: Entry,
+        batch: Batch,
+        report: CellReport,
+        rule: LimitRule,
+        hub_us: int,
+        asked: HubAsk | None,
+    ) -> None:
+        """Notes the key of `report` if the node of `batch` lacks what other nodes hold; called after each merge."""
+        if not lacks(cell, entry, batch, report, rule, hub_us, asked):
+            return
         name = batch.limits[report.limit].name
         before = self.kept.get((name, report.key))
         if before is not None and hub_us - before.noted_us < rule.pace_us(batch):

@@ -68,6 +68,7 @@ from reconverge.hub.report import (
     CellAnswer,
     CellReport,
     Lent,
+    LimitReport,
     Loan,
     Status,
     Totals,
@@ -81,7 +82,7 @@ from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts, within_fill
 from reconverge_sync.merge.ledger import DEPARTED, Account, Entry, Floating, LedgerCell, LimitRule, NodeRecord
 from reconverge_sync.merge.loans import Identity, Lending
-from reconverge_sync.merge.recalling import Recalls, lacks
+from reconverge_sync.merge.recalling import Recalls
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
@@ -277,11 +278,7 @@ class LedgerShard:
             cell = self._begin(identity, epoch, rule, hub_us)
         cell.keep(rule.lives_us(batch), hub_us)
         cell.go_to(rule, epoch)
-        if rule.first_hit:
-            # From here on the answer is as for windows of one length: the cell's window, or the one before.
-            behind = not same_window(limit, report.epoch, cell.epoch)
-            report = report._replace(epoch=cell.epoch - behind)
-        report = follow_reset(cell, report, rule, hub_us)
+        report = follow_reset(cell, _in_window(limit, report, cell, rule), rule, hub_us)
         if rule.bucket:
             cell.drain_pool(rule, hub_us)
         entry = cell.entries.get(batch.node)
@@ -315,8 +312,7 @@ class LedgerShard:
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # the hub saves up nothing for a node from that node's own allowance
         answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked)
-        if lacks(cell, entry, batch, report, rule, hub_us, asked):
-            self.recalls.note(batch, report, cell, rule, hub_us)
+        self.recalls.look(cell, entry, batch, report, rule, hub_us, asked)
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         self._forget_if_empty(identity, batch, report, rule, hub_us, scans)
         return answer
@@ -340,9 +336,16 @@ class LedgerShard:
             if asked is not None:
                 asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_allowances=small_allowances)
             else:
-                silent, small = rule.may_be_silent(batch), small_allowances
                 grant(
-                    cell, batch.node, entry, report, rule, hub_us, lent, small_allowances=small, may_be_silent=silent
+                    cell,
+                    batch.node,
+                    entry,
+                    report,
+                    rule,
+                    hub_us,
+                    lent,
+                    small_allowances=small_allowances,
+                    may_be_silent=rule.may_be_silent(batch),
                 )
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, lent)
@@ -487,6 +490,14 @@ def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_
     idle_us = until_us if held else entry.seen_us
     entry.depart(rule, cell, hub_us, idle_us)
     cell.drain_by_spare(entry, rule, hub_us, idle_us)
+
+
+def _in_window(limit: LimitReport, report: CellReport, cell: LedgerCell, rule: LimitRule) -> CellReport:
+    """Returns `report`; for windows that begin with a charge, as a report of the cell's window or the one before."""
+    if not rule.first_hit:
+        return report
+    behind = not same_window(limit, report.epoch, cell.epoch)
+    return report._replace(epoch=cell.epoch - behind)
 
 
 def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:

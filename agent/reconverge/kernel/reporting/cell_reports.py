@@ -263,11 +263,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     cell.held = _holds(cell, report, answer, raised)
     table.meter.hear_of_others(cell, report, answer, heard_ns, now_ns)
     _hear_of_demand(cell, answer)
-    if raised > 0:
-        cell.back_off_ns = 0
-    elif answer.free < 1:
-        shortest_ns = table.interval_min_ns
-        cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
+    _back_off(cell, answer, raised)
     table.edges.set_until(cell, now_ns)
     if not table.policy.keeps_allowances and now_ns >= lease_until_ns(cell):
         # The lease that begins with this answer is stored later; until then the fast path must not outlast the old one.
@@ -280,6 +276,14 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     cell.room = -1
     if not _falls_silent(cell, report, headroom, now_ns, same_epoch=same_epoch):
         _promise_follow_up(cell, report, headroom, now_ns)
+
+
+def _back_off(cell: Cell, answer: CellAnswer, raised: int) -> None:
+    """Doubles the time until the next early exchange while the hub has nothing to grant."""
+    if raised > 0:
+        cell.back_off_ns = 0
+    elif answer.free < 1:
+        cell.back_off_ns = min(cell.table.interval_ns, max(cell.table.interval_min_ns, 2 * cell.back_off_ns))
 
 
 def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *, same_epoch: bool) -> bool:
