@@ -136,7 +136,8 @@ class CellReport(NamedTuple):
     many microseconds any of them may still be in use."""
     allowance: int
     base: int
-    """The allowance with which the node begins the next window; for fixed windows only."""
+    """For fixed windows, the allowance with which the node begins the next window. For charges with dates, for how many
+    microseconds all of them certainly stay in use."""
     overdraft: int
     """The amount by which the node may exceed its allowance while the fleet is calm."""
     need_milli: int
@@ -245,7 +246,8 @@ class CellAnswer(NamedTuple):
     """The cost charged by all nodes in this window; for a bucket, its merged level in thousandths; for charges with
     dates, the use that still counts."""
     previous: int
-    """The cost charged by all nodes in the window before; for a bucket, the sum of the nodes' levels in thousandths."""
+    """The cost charged by all nodes in the window before; for a bucket, the sum of the nodes' levels in thousandths;
+    for charges with dates, for how many microseconds no charge of another node expires; 0 if one may have expired."""
     silent: int
     """The unused allowances of nodes that have not reported lately, which may have used them."""
     needs_milli: int

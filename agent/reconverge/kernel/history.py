@@ -75,6 +75,7 @@ class History:
         "changing",
         "confirmed",
         "date",
+        "others_from_ns",
         "others_until_ns",
         "owed",
         "pending",
@@ -106,6 +107,8 @@ class History:
         self.confirmed = 0
         """The part of `total` that the last answered report contained, less what has expired or was given back
         since."""
+        self.others_from_ns = 0
+        """Until when none of the use reported by other nodes expires, as a moment of the monotonic clock."""
         self.others_until_ns = 0
         """When the use reported by other nodes no longer counts, as a moment of the monotonic clock."""
 

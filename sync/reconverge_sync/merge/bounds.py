@@ -110,11 +110,12 @@ def within_bounds(limit: LimitReport, report: CellReport, *, bucket: bool, dated
         report = report._replace(epoch=0, previous=0, base=0, window_demand=0, reset_us=0)
     capacity = limit.capacity
     previous_max = report.previous if bucket or dated else SAID_MAX
+    base_max = report.previous if dated else capacity
     return report._replace(
         current=max(-SAID_MAX if bucket else 0, min(report.current, SAID_MAX)),
         previous=min(report.previous, previous_max),
         allowance=min(report.allowance, capacity),
-        base=min(report.base, capacity),
+        base=min(report.base, base_max),
         overdraft=min(report.overdraft, overdraft_max(limit)),
         need_milli=min(report.need_milli, 1000 * NEEDS_MAX * capacity, NEED_MAX_MILLI),
         ask=report.ask if report.ask <= max(capacity, limit.quota) else 0,

@@ -67,6 +67,7 @@ def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
     elif rule.dated:
         entry.current = report.current if counted else 0
         entry.current_until_us = hub_us + min(report.previous, rule.counts_for_us)
+        entry.previous_until_us = hub_us + min(report.base, rule.counts_for_us)
     elif same_epoch:
         entry.current = report.current if counted else 0
         entry.previous = report.previous if counted and not rule.fixed else 0

@@ -257,6 +257,8 @@ class Entry:
     current_until_us: int = 0
     """For charges with dates, the moment at which `current` counts no more."""
     previous_until_us: int = 0
+    """For charges with dates of departed nodes, the moment at which `previous` counts no more; of a node, the moment
+    before which none of `current` expires."""
     lease_us: int = 0
     """The lease of the allowances in microseconds, if it is shorter than the lease of the node's name; else 0."""
     vouchers: int = 0
@@ -325,6 +327,13 @@ class Entry:
         if rule.dated and hub_us >= self.previous_until_us:
             self.previous = 0
 
+    @property
+    def lasts_until_us(self) -> int:
+        """Returns the moment before which no charge with a date in this entry expires."""
+        if self.previous == 0:
+            return self.previous_until_us if self.current > 0 else WHOLE_MAX
+        return min(self.previous_until_us, self.current_until_us if self.current > 0 else WHOLE_MAX)
+
     def depart(self, rule: LimitRule, cell: LedgerCell, hub_us: int, idle_us: int) -> None:
         """Takes the allowances from a node that has gone; counts as used what it may have used without a report."""
         counts = rule.bounded and (rule.bucket or hub_us - idle_us <= rule.counts_for_us)
@@ -345,6 +354,7 @@ class Entry:
                 # The charges that it had reported may have expired before the lease did, and then it may have used
                 # the same allowance once more.
                 self.current_until_us = max(self.current_until_us, idle_us + rule.window_us)
+            self.previous_until_us = 0
             self.current += max(0, held - used)
             self.allowance = max(used, held)
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = self.vouchers = 0
@@ -387,6 +397,7 @@ class LedgerCell:
     epoch: int
     capacity: int
     filled_us: int
+    """The moment of `fill_milli`; for charges with dates, the moment before which none in the cell expires."""
     entries: dict[str, Entry] = field(default_factory=dict)
     fill_milli: float = 0.0
     """The level in thousandths, as of `filled_us`, of one bucket into which all nodes' charges were poured."""
@@ -590,11 +601,21 @@ class LedgerCell:
             return self.current + self.previous
         return self.current + _faded(self.previous, rule, self, hub_us)
 
-    def clear(self) -> None:
+    def clear(self, *, dated: bool = False) -> None:
         """Sets all sums to zero, so that the caller can add all entries anew with `count`."""
         self.silent = self.allowances = self.bases = self.overdrafts = self.debts = self.vouchers = 0
         self.uncovered = 0
+        self.filled_us = WHOLE_MAX if dated else self.filled_us
         self.needs_milli = self.demand_milli = self.current = self.previous = self.window_demand = self.active = 0
+
+    def note_dates(self, entry: Entry, rule: LimitRule) -> None:
+        """Notes when the first charge of `entry` expires, if its limit gives dates to charges."""
+        if rule.dated:
+            self.filled_us = min(self.filled_us, entry.lasts_until_us)
+
+    def lasts_us(self, hub_us: int) -> int:
+        """Returns for how many microseconds no charge with a date in this cell expires; 0 if the cell has none."""
+        return 0 if self.filled_us == WHOLE_MAX else max(0, self.filled_us - hub_us)
 
     def count(self, entry: Entry, sign: int = 1) -> None:
         """Adds an entry to the sums; subtracts it if `sign` is -1."""
@@ -611,7 +632,7 @@ class LedgerCell:
         self.active += sign if entry.need_milli > 0 else 0
         self.vouchers += sign * entry.vouchers
 
-    def answer(self, rule: LimitRule, node: str, entry: Entry, lent: int = 0) -> CellAnswer:
+    def answer(self, rule: LimitRule, node: str, entry: Entry, hub_us: int, lent: int = 0) -> CellAnswer:
         """Returns the answer to `node`, whose entry is `entry`; `lent` is the amount lent to the cell now.
 
         Nodes may have brought more allowances than there is capacity, or may hold a loan that is over. These stay in
@@ -629,7 +650,7 @@ class LedgerCell:
             free=max(0, capacity - self.allowances - self.debts),
             reserved=0 if self.first == node else self.reserved,
             current=min(ceil(self.fill_milli), WHOLE_MAX) if rule.bucket else self.current + self.previous * rule.dated,
-            previous=self.previous,
+            previous=self.lasts_us(hub_us) if rule.dated else self.previous,
             silent=self.silent,
             needs_milli=self.needs_milli,
             demand_milli=self.demand_milli,

@@ -148,7 +148,7 @@ def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
     """Returns the latest moment at which so many charges with dates have expired that the use fits into `room`."""
     ends = [(entry.current_until_us, entry.current) for entry in cell.entries.values()]
-    ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values()]
+    ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values() if entry.previous]
     left = sum(amount for _, amount in ends)
     for until_us, amount in sorted(ends):
         left -= amount

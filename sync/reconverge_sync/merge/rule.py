@@ -348,7 +348,8 @@ class LedgerShard:
                     may_be_silent=rule.may_be_silent(batch),
                 )
         cell.count(entry)
-        answer = cell.answer(rule, batch.node, entry, lent)
+        answer = cell.answer(rule, batch.node, entry, hub_us, lent)
+        cell.note_dates(entry, rule)
         if asked is not None:
             answer = asked.with_ask(answer, entry, rule)
         if forgotten or (entry.empty(rule) and not (asked is not None and rule.bucket)):
@@ -391,7 +392,8 @@ class LedgerShard:
         The hub had no entry of the node: either the node holds nothing, or the hub has lost its data since it granted
         the allowances.
         """
-        entry.allowance, entry.base, entry.overdraft = report.allowance, report.base, report.overdraft
+        entry.allowance, entry.overdraft = report.allowance, report.overdraft
+        entry.base = 0 if rule.dated else report.base
         if rule.fixed and report.epoch < cell.epoch:
             entry.allowance = report.base  # the node has yet to open this window, and will start from there
         if rule.bucket and report.floats:
@@ -401,7 +403,7 @@ class LedgerShard:
             entry.current = report.current - ceil(report.previous / 1000)
         # Other nodes, too, may hold allowances of this cell that these data do not contain: all must have had the time
         # to report before the hub grants anything new.
-        if report.allowance > 0 or report.base > 0 or report.overdraft > 0:
+        if report.allowance > 0 or entry.base > 0 or report.overdraft > 0:
             until_us = hub_us + learning_us(batch, rule, lost=self.born_us != ADOPTED_US) + self.grace_us
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
@@ -433,7 +435,7 @@ class LedgerShard:
         """
         floating = Floating()
         cell.scanned_us = hub_us
-        cell.clear()
+        cell.clear(dated=rule.dated)
         first: tuple[int, str] | None = None
         lingers = False
         capacity = rule.own
@@ -472,6 +474,7 @@ class LedgerShard:
                 first = (entry.ask_since_us, name)
             if name != batch.node:
                 cell.count(entry)
+                cell.note_dates(entry, rule)
                 if entry.floats(rule):
                     floating.add(entry)
         _fold_departed(cell, departed, rule, hub_us)
@@ -533,6 +536,7 @@ def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: i
     if not departed.empty(rule):
         cell.entries[DEPARTED] = departed
         cell.count(departed)
+        cell.note_dates(departed, rule)
 
 
 def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from reconverge import Agent, Decision
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import Table
+from reconverge.kernel.algorithms.dated import history_of
 from reconverge.kernel.composite.all_of import binding
 from reconverge.kernel.table.explain import nothing_free_ns
 from reconverge.limit import Limit
@@ -27,8 +28,7 @@ from reconverge_sync.memory import MemoryHub
 
 QUOTA: Final = 8
 ALGORITHMS: Final = ("fixed-window", "sliding-window", "token-bucket", "gcra", "sliding-slices", "sliding-log")
-KNOWN_OF_ALL: Final = ("fixed-window", "sliding-window", "token-bucket", "gcra")
-"""Those of which the hub's word on all nodes holds until a moment that is known."""
+DATED: Final = ("sliding-slices", "sliding-log")
 
 
 class CertainNodes:
@@ -142,10 +142,9 @@ def test_a_refusal_is_in_doubt_while_another_node_may_have_room(algorithm: str) 
     assert (False, False) == (answer.allowed, answer.certain)
 
 
-@pytest.mark.parametrize("known", KNOWN_OF_ALL)
-def test_a_refusal_is_certain_when_all_is_used_up(known: str) -> None:
+def test_a_refusal_is_certain_when_all_is_used_up(algorithm: str) -> None:
     """On every node, once all have said so."""
-    fleet = CertainNodes(known)
+    fleet = CertainNodes(algorithm)
     fleet.meets()
     fleet.uses_up()
 
@@ -157,19 +156,18 @@ def test_a_refusal_is_certain_when_all_is_used_up(known: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("unknown", sorted(set(ALGORITHMS) - set(KNOWN_OF_ALL)))
-def test_where_others_use_ends_unheard_only_what_this_node_has_used_itself_is_certain(unknown: str) -> None:
-    """The hub counts what another node has used until that node says that it has expired, or drained."""
-    fleet = CertainNodes(unknown)
-    fleet.meets()
-    fleet.uses_up()
-    lone = CertainNodes(unknown, nodes=1)
-    lone.meets()
-    lone.uses_up()
+@pytest.mark.parametrize("dated", DATED)
+def test_once_a_charge_of_another_node_may_have_expired_only_own_use_is_certain(dated: str) -> None:
+    """The hub counts what another node has used until that node reports that it has expired."""
+    fleet, lone = CertainNodes(dated), CertainNodes(dated, nodes=1)
+    for each in (fleet, lone):
+        each.meets()
+        each.uses_up()
+    first_ns = min(history_of(table.cells["ada"]).others_from_ns for table in fleet.tables)
 
-    assert [(False, False)] * 2 == [
-        (each.allowed, each.certain) for each in (table.hit("ada") for table in fleet.tables)
-    ]
+    fleet.clock.advance_ns(first_ns - fleet.clock.monotonic_ns())
+
+    assert not all(table.hit("ada").certain for table in fleet.tables)
     assert (False, True) == (lone.tables[0].hit("ada").allowed, lone.tables[0].hit("ada").certain)
     assert (False, True) == (lone.tables[0].test("ada").allowed, lone.tables[0].test("ada").certain)
 

@@ -80,23 +80,31 @@ class Dated(CellMeter):
         return cell.others_current if now_ns < history_of(cell).others_until_ns else 0
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns the nanoseconds until the capacity has room for `cost`, if all use of other nodes expires at once."""
+        """Returns the nanoseconds until the capacity may have room for `cost`.
+
+        It has none before the first charge of another node expires. If one may have expired, it may have some after an
+        exchange.
+        """
+        others_ns = history_of(cell).others_from_ns - now_ns
+        return self._earliest_ns(cell, cost, others_ns if others_ns > 0 else cell.table.interval_ns, now_ns)
+
+    def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
+        """Returns the nanoseconds for which certainly no node has room for `cost`.
+
+        The other nodes' use counts until its first charge expires. The hub counts that charge until its node reports
+        that it has expired, so from then on any part of their use may be free.
+        """
+        others_ns = history_of(cell).others_from_ns - now_ns
+        return self._earliest_ns(cell, cost, others_ns, now_ns) - cell.shard.lag_ns
+
+    def _earliest_ns(self, cell: Cell, cost: int, others_ns: int, now_ns: int) -> int:
+        """Returns the least nanoseconds until `cost` fits, if no use of other nodes expires for `others_ns`."""
         others = ceil(self.others(cell, now_ns))
         excess = cell.used + others + cost - cell.capacity
         by_own_ns = self._freed_ns(cell, excess, now_ns)
         if not others:
             return by_own_ns
-        others_ns = history_of(cell).others_until_ns - now_ns
         return min(by_own_ns, max(others_ns, self._freed_ns(cell, excess - others, now_ns)))
-
-    def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns the nanoseconds for which this node's own use certainly leaves no room for `cost`.
-
-        The other nodes' use is ignored: the hub counts a charge of another node until that node reports that the charge
-        has expired, so some of that use may be free by now.
-        """
-        excess = cell.used + cost - cell.capacity
-        return self._freed_ns(cell, excess, now_ns) - cell.shard.lag_ns if excess > 0 else 0
 
     def fleet_reset_ns(self, cell: Cell, now_ns: int) -> int:
         others_ns = history_of(cell).others_until_ns - now_ns if self.others(cell, now_ns) else 0
@@ -161,6 +169,13 @@ class Dated(CellMeter):
         history_of(cell).reported = cell.used
         return cell.used, -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
 
+    def reported_base(self, cell: Cell, now_ns: int) -> int:
+        """Returns for how many microseconds this node's use certainly stays as it is; 0 if it has none."""
+        if cell.used <= 0:
+            return 0
+        lasts_ns = min(self._freed_ns(cell, 1, now_ns), self._window_ns) - cell.shard.lag_ns
+        return max(0, lasts_ns // MICROSECOND_NS)
+
     def confirm(self, cell: Cell) -> None:
         """Notes that the hub has answered the last report."""
         history = history_of(cell)
@@ -169,13 +184,18 @@ class Dated(CellMeter):
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
         """Computes the other nodes' use from an answer; it counts in full, for at most one window from `heard_ns`."""
         own = report.current if report.reset_us >= answer.reset_us else 0
-        self._note_others(cell, max(0, answer.current - own), heard_ns)
+        self._note_others(cell, max(0, answer.current - own), heard_ns, heard_ns + answer.previous * MICROSECOND_NS)
         cell.fleet_used = float(answer.current + answer.silent)
 
-    def _note_others(self, cell: Cell, current: int, heard_ns: int) -> None:
-        """Stores `current`, the other nodes' use as of an answer at `heard_ns`, and when all of it has expired."""
+    def _note_others(self, cell: Cell, current: int, heard_ns: int, from_ns: int) -> None:
+        """Stores `current`, the other nodes' use as of an answer at `heard_ns`, and when it expires.
+
+        None of it expires before `from_ns`, and all of it within a window.
+        """
         cell.others_current = current
-        history_of(cell).others_until_ns = heard_ns + self._window_ns
+        history = history_of(cell)
+        history.others_from_ns = from_ns
+        history.others_until_ns = heard_ns + self._window_ns
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         if cell.confirmed[0] not in (cell.epoch, cell.epoch - 1):
@@ -185,7 +205,7 @@ class Dated(CellMeter):
         history = begin_change(cell)
         taken = history.take_oldest(history.confirmed)
         self._end_taking(cell, history, until_ns)
-        self._note_others(cell, cell.others_current + taken, now_ns)
+        self._note_others(cell, cell.others_current + taken, now_ns, now_ns)
 
     def _end_taking(self, cell: Cell, history: History, until_ns: int) -> None:
         """Ends a change that took charges out of the history: debt takes their place, and `cell.used` is set anew."""

@@ -199,6 +199,10 @@ class CellMeter(ABC):
         """Returns the numbers for a report's fields `current` and `previous`; see `CellReport`."""
         return cell.used, cell.previous
 
+    def reported_base(self, cell: Cell, now_ns: int) -> int:
+        """Returns the number for a report's field `base`; see `CellReport`."""
+        return cell.base
+
     def confirm(self, cell: Cell) -> None:
         """Notes that the hub has answered the last report."""
 

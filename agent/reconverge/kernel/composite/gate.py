@@ -81,7 +81,8 @@ class Gate(Protocol):
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
         """Returns the least nanoseconds that a request must wait behind costs of `ahead`, if no cost is given back.
 
-        Returns 0 on a node with a hub, because other nodes may give back allowances that they do not use.
+        On a node with a hub, other nodes may give back allowances that they do not use. So there it is the time until
+        the first use expires, while the use of all nodes leaves no room.
         """
         ...
 
@@ -180,9 +181,9 @@ class AllOf:
         cells = self._cells(key, costs, now_ns)
         for table, cell in zip(self._tables, cells, strict=True):
             table.edges.advance(cell, now_ns)
-        if not (cells[0].shard.alone or any(cell.at_hub or not cell.table.keeps_spare for cell in cells)):
-            return 0
         parts = zip(self._tables, cells, costs, ahead, strict=True)
+        if not cells[0].shard.alone:
+            return max(table.waiter.certainly_ns(cell, cost, now_ns) for table, cell, cost, _ in parts)
         return max(table.waiter.at_least_ns(cell, cost, before, now_ns) for table, cell, cost, before in parts)
 
     def _cells(self, key: str, costs: Costs, now_ns: int) -> list[Cell]:

@@ -159,7 +159,9 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
 
 def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
     """Returns the report of a cell with its present numbers; `asked` is the report's encoded field of that name."""
-    current, previous = cell.table.meter.report(cell, now_ns)
+    table = cell.table
+    current, previous = table.meter.report(cell, now_ns)
+    base = cell.base if asked == FORGOTTEN else table.meter.reported_base(cell, now_ns)
     return CellReport(
         limit=limit_index,
         key=cell.key,
@@ -167,7 +169,7 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
         current=current,
         previous=previous,
         allowance=_said_allowance(cell),
-        base=cell.base,
+        base=base,
         overdraft=cell.overdraft,
         need_milli=cell.need_milli,
         ask=max(cell.ask, cell.head_cost),
@@ -387,7 +389,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
         return
     if not cell.held:
         due_ns = max(leaves_ns, now_ns)
-    elif tight and not alone:
+    elif (tight or (table.dated is not None and headroom > 0 and cell.reserved > 0)) and not alone:
         due_ns = cell.reported_ns + interval_ns
     else:
         quiet_ns = now_ns - cell.touched_ns
@@ -532,6 +534,9 @@ def _lower_allowances(cell: Cell, used: int, need: float) -> None:
             surplus = 0
         if cell.reserved > 0 and 0 < headroom < cell.ask:
             # Another node's ask is older, and this node holds too few slots for its own.
+            surplus = max(surplus, min(headroom, cell.reserved))
+        if table.dated is not None and not (cell.waiters or cell.asked or cell.ask):
+            # A request waits on another node and none here: the last unit would be kept for as long as demand fades.
             surplus = max(surplus, min(headroom, cell.reserved))
         cell.allowance -= max(0, surplus)
     start = cell.capacity * share

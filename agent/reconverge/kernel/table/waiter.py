@@ -60,26 +60,29 @@ class Waiter:
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
         """Returns the least time that a request must wait behind a cost of `ahead`, in nanoseconds.
 
-        With a hub it is 0, because other nodes may give back unused allowances. But if the free part of the limit stays
-        at the hub, it is the time for which the hub certainly has no room.
+        With a hub it is the time for which all nodes' use certainly leaves no room, without `ahead`: other nodes may
+        give back allowances that they do not use.
         """
         table = self._table
         if table.meter.slots:
             return 0  # a slot may be given back at any moment
-        if cell.at_hub or not table.keeps_spare:
+        if not cell.shard.alone:
             return self.certainly_ns(cell, cost, now_ns)
         allowance = usable_allowance(cell, now_ns)
         together = min(cost + ahead, cell.capacity)
-        if not cell.shard.alone or together <= table.meter.spare(cell, allowance, now_ns):
+        if together <= table.meter.spare(cell, allowance, now_ns):
             return 0
         return min(table.meter.wait_ns(cell, allowance, together, now_ns), NEVER_NS)
 
     def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns the nanoseconds for which certainly no node has room for `cost`, by all reports; 0 if one may."""
-        if not cell.heard:
+        table = self._table
+        if not cell.heard or table.smooth or table.meter.slots:
+            return 0  # a larger allowance pays off a debt faster, and a slot may be given back at any moment
+        table.edges.advance(cell, now_ns)
+        if cost <= table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns):
             return 0
-        self._table.edges.advance(cell, now_ns)
-        return nothing_free_ns(self._table, cell, cost, now_ns)
+        return nothing_free_ns(table, cell, cost, now_ns)
 
     def queue_up(self, cell: Cell, cost: int, now_ns: int, cells: list[Cell]) -> None:
         """Notes that a request waits in the cell, and adds the cell to `cells`."""

@@ -174,7 +174,7 @@ class Waiting:
                     if turn.decision is not None:
                         return turn.decision
                     again_ns = now_ns + turn.again_ns
-                    if not self._table.keeps_spare:  # the hub may have answered that nothing is free
+                    if not self._table.kernel.alone:  # the hub may have answered that nothing is free
                         hopeless = gate.at_least_ns(key, costs, ahead=none) > deadline_ns - now_ns
                 if now_ns >= deadline_ns or hopeless:
                     others = tuple(map(sub, self._costs_ahead(key, costs), costs))

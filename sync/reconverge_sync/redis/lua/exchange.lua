@@ -314,7 +314,7 @@ local function written_cell()
       cell_bases, cell_filled_us, cell_fill_milli,
       cell_debts, cell_silent, cell_reset_us, cell_learn_until_us, cell_first, cell_reserved, cell_restless)
   end
-  if bucket then
+  if bucket or dated then
     return pack(
       cell_epoch, cell_capacity, cell_scanned_us, cell_expires_us, cell_last_demand,
       cell_allowances, cell_overdrafts, cell_needs_milli, cell_demand_milli,
@@ -462,6 +462,7 @@ local function depart(idle_us)
     if dated and held > 0 then
       entry_current_until_us = max(entry_current_until_us, idle_us + window_us)
     end
+    entry_previous_until_us = 0
     entry_current = entry_current + max(0, held - used)
     entry_allowance = max(used, held)
   end
@@ -512,6 +513,13 @@ local function count()
   cell_window_demand = cell_window_demand + entry_window_demand
   if entry_need_milli > 0 then cell_active = cell_active + 1 end
   if entry_vouchers ~= 0 then cell_vouchers = cell_vouchers + entry_vouchers end
+  if dated then
+    rule.lasts_until_us = cell_filled_us -- without this entry, for the answer to its node
+    if entry_current > 0 then
+      cell_filled_us = min(cell_filled_us, entry_previous > 0 and entry_current_until_us or entry_previous_until_us)
+    end
+    if entry_previous > 0 then cell_filled_us = min(cell_filled_us, entry_previous_until_us) end
+  end
 end
 
 local function discount()
@@ -678,6 +686,7 @@ local function cell_answer()
     current = min(ceil(cell_fill_milli), WHOLE_MAX)
   elseif dated then
     current = current + previous
+    previous = rule.lasts_until_us == WHOLE_MAX and 0 or max(0, rule.lasts_until_us - hub_us)
   end
   if not wide then
     local all = allowance + base + overdraft + capacity + free + reserved + current + previous + silent + needs_milli
@@ -699,7 +708,7 @@ end
 
 local function welcome(key)
   if bucket then keep_fill_within_bounds() end
-  entry_allowance, entry_base, entry_overdraft = report_allowance, report_base, report_overdraft
+  entry_allowance, entry_base, entry_overdraft = report_allowance, dated and 0 or report_base, report_overdraft
   if fixed and report_epoch < cell_epoch then entry_allowance = report_base end
   if bucket and report_floats then
     pour(0, 0, 1000 * cell_capacity)
@@ -707,7 +716,7 @@ local function welcome(key)
   elseif bucket then
     entry_current = report_current - ceil(report_previous / 1000)
   end
-  if report_allowance > 0 or report_base > 0 or report_overdraft > 0 then
+  if report_allowance > 0 or entry_base > 0 or report_overdraft > 0 then
     -- 1 is ADOPTED_US in merge/rule.py.
     cell_learn_until_us = max(cell_learn_until_us, hub_us + learning_us(rule, meta.born_us ~= 1))
   end
@@ -739,6 +748,7 @@ local function take_counts(key)
   elseif dated then
     entry_current = counted and report_current or 0
     entry_current_until_us = hub_us + min(report_previous, rule.counts_for_us)
+    entry_previous_until_us = hub_us + min(report_base, rule.counts_for_us)
   elseif same_epoch then
     entry_current = counted and report_current or 0
     entry_previous = counted and not fixed and report_previous or 0
@@ -1073,7 +1083,10 @@ local function scan(key, own)
   if bucket then keep_pool(key) end
   clear()
   float_held, float_current, float_previous, float_vouchers = 0, 0, 0, 0
-  if dated then expire() end
+  if dated then
+    expire()
+    cell_filled_us = WHOLE_MAX
+  end
   local fields = (own > 0 or rule.withheld > 0 or bucket and pool) and call('HGETALL', key) or {}
   scans_left = scans_left - (#fields - own) / 2
   if #fields == own then
@@ -1222,7 +1235,8 @@ local function keep_within_bounds()
   end
   if report_previous > SAID_MAX and not (bucket or dated) then report_previous = SAID_MAX end
   if report_allowance > capacity then report_allowance = capacity end
-  if report_base > capacity then report_base = capacity end
+  local base_max = dated and report_previous or capacity
+  if report_base > base_max then report_base = base_max end
   if report_overdraft > rule.overdraft_max then report_overdraft = rule.overdraft_max end
   if report_need_milli > rule.need_max_milli then report_need_milli = rule.need_max_milli end
   if report_ask > rule.ask_max then report_ask = 0 end
