@@ -34,6 +34,8 @@ REQUESTS_MIN: Final = 8
 silent."""
 NEEDS_LACKED: Final = 4
 """A node lacks headroom if it has less than so many times the cost that is expected until its next exchange."""
+SURPLUS: Final = 0.25
+"""A key is recalled if the other nodes do not need this fraction of what they hold, or all that a node lacks."""
 
 
 class KeptRecall(NamedTuple):
@@ -98,4 +100,4 @@ def lacks(
         return False
     # The sums contain this node. Its headroom may be negative.
     held_milli = 1000 * (cell.allowances - entry.allowance - cell.used(rule, hub_us) + used)
-    return held_milli - (cell.needs_milli - entry.need_milli) >= lacked_milli
+    return held_milli - (cell.needs_milli - entry.need_milli) >= min(lacked_milli, SURPLUS * held_milli)

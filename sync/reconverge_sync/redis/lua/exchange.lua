@@ -1271,7 +1271,7 @@ do -- Lua allows a function 200 local variables
   -- Whether the node lacks what other nodes hold and do not need.
   local function lacks()
     local NEED_MARGIN -- from hub/headroom.py
-    local REQUESTS_MIN, NEEDS_LACKED -- from merge/recalling.py
+    local REQUESTS_MIN, NEEDS_LACKED, SURPLUS -- from merge/recalling.py
     if batch.leaving or forgotten or rule.overshoot_milli < 0 or dated or rule.slots then return false end
     if cell_capacity < REQUESTS_MIN * cell_active then return false end
     local used, lacked_milli = used_of(entry_current, entry_previous), 0
@@ -1284,7 +1284,7 @@ do -- Lua allows a function 200 local variables
     end
     if lacked_milli <= 0 then return false end
     local held_milli = 1000 * (cell_allowances - entry_allowance - used_of(cell_current, cell_previous) + used)
-    return held_milli - (cell_needs_milli - entry_need_milli) >= lacked_milli
+    return held_milli - (cell_needs_milli - entry_need_milli) >= min(lacked_milli, SURPLUS * held_milli)
   end
 
   -- Notes the cell if the node lacks something of it.
