@@ -160,7 +160,8 @@ def decode_answer(payload: object) -> Answer:
             raise ValueError(f"the header promises {rows} rows, but {len(payload)} bytes cannot contain them")
         cells = AnswerRows(payload[ANSWER_HEADER.size : end], wide=wide)
         generation, _, recalls = payload[end:].partition(RECALLS_FOLLOW)
-        return Answer(hub_us, str(generation, "utf-8"), Status(status), cells, _read_recalls(recalls))
+        recalled = _read_recalls(recalls) if status == Status.MERGED else None
+        return Answer(hub_us, str(generation, "utf-8"), Status(status), cells, recalled)
     except (ValueError, struct.error) as error:
         raise HubUnavailable(
             "protocol", f"the hub's answer to a batch cannot be read: {_short(error)}; {ONE_VERSION}"

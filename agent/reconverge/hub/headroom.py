@@ -51,6 +51,8 @@ PLENTY: Final = 0.5
 others. Otherwise they would hold too little to be silent about the key; see `kernel/reporting/silence.py`."""
 SILENCE_MAX_S: Final = 10
 """The longest silence about a key that is charged, in seconds."""
+UNRECALLED_SILENCE_S: Final = 2
+"""The longest silence, in seconds, with a hub that does not recall keys; see `Answer.recalls`."""
 WINDOW_SHARE: Final = 16
 """The longest silence is at most the window divided by this."""
 INTERVALS_MIN: Final = 2

@@ -88,7 +88,7 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
 def plain_answer(answer: Answer) -> list[Any]:
     """Returns an answer as a list: the version of the schema, then lists, strings and whole numbers."""
     cells = [list(cell) for cell in answer.cells]
-    recalls = [list(recall) for recall in answer.recalls]
+    recalls = None if answer.recalls is None else [list(recall) for recall in answer.recalls]
     return [SCHEMA_VERSION, answer.hub_us, answer.generation, int(answer.status), cells, recalls]
 
 
@@ -99,8 +99,10 @@ def read_answer(value: object) -> Answer:
     fields = {"hub_us": hub_us, "generation": generation, "status": status}
     _check("answer", fields, {"status": (0, len(Status) - 1)}, texts=("generation",))
     rows = [_row(CellAnswer, cell, _ANSWER, ()) for cell in _sequence("cells", cells, 0, CELLS_MAX)]
-    recalled = [_row(Recall, recall, {}, ("limit", "key")) for recall in _sequence("recalls", recalls, 0, CELLS_MAX)]
-    return Answer(hub_us, generation, Status(status), tuple(rows), tuple(recalled))
+    if recalls is not None:
+        read = _sequence("recalls", recalls, 0, CELLS_MAX)
+        recalls = tuple(_row(Recall, recall, {}, ("limit", "key")) for recall in read)
+    return Answer(hub_us, generation, Status(status), tuple(rows), recalls)
 
 
 def plain_totals(totals: Mapping[str, Totals]) -> dict[str, list[int]]:

@@ -310,8 +310,9 @@ class Answer(NamedTuple):
     generation: str
     status: Status
     cells: Sequence[CellAnswer]
-    recalls: tuple[Recall, ...] = ()
-    """The keys of which other nodes have come to lack something since the node's batch before."""
+    recalls: tuple[Recall, ...] | None = None
+    """The keys of which other nodes have come to lack something since the node's previous batch. None if the hub does
+    not recall keys; nodes then report a key more often."""
 
 
 REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])

@@ -424,10 +424,18 @@ class Kernel(Node):
         for cell in self._cells_of(shard):
             cell.table.lock.run(give_up_allowance, cell, now_ns)
 
-    def heed(self, shard_index: int, recalls: Iterable[Recall], now_ns: int) -> None:
-        """Reports the keys that the hub has recalled, as far as this node holds unused allowances of them."""
+    def heed(self, shard_index: int, recalls: Iterable[Recall] | None, now_ns: int) -> None:
+        """Reports the keys that the hub has recalled, as far as this node holds unused allowances of them.
+
+        None means that the hub does not recall keys: no key is then silent for long.
+        """
+        if (recalls is not None) != self.hub_recalls:
+            self.hub_recalls = recalls is not None
+            for table in list(self.tables.values()):
+                with table.lock:
+                    table.choose_path()
         shard = self.shards[shard_index]
-        for name, key, needs_milli in recalls:
+        for name, key, needs_milli in recalls or ():
             first = self.tables.get(name)
             for table in self._reported.get(name, []) + ([] if first is None else [first]):
                 cell = table.cells.get(key)

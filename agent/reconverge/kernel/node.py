@@ -49,6 +49,8 @@ class Node(KernelFields):
         self.interval_ns = self.interval_min_ns = self.lease_ns = 0
         """The sync interval, the shortest time between two exchanges, and the lease of the node's name, in
         nanoseconds."""
+        self.hub_recalls = True
+        """Whether the hub recalls keys of which other nodes lack something; see `Answer.recalls`."""
         self.silence_max_ns = SILENCE_MAX_S * SECOND_NS
         """The longest silence about a key that is charged, see `reporting/silence.py`; 0 to report as if none were."""
         self.wake: Callable[[], None] = _no_loop

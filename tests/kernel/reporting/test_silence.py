@@ -6,6 +6,7 @@ limit may be silent for a sixteenth of the window, 3.75 seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -120,19 +121,19 @@ def test_the_next_window_begins_with_a_report() -> None:
     assert 2 <= fleet.reports(0.5, FEW, FEW)
 
 
-@pytest.mark.parametrize(
-    "fleet",
-    [
-        pytest.param({"silence_s": 0.0}, id="it is turned off"),
-        pytest.param({"silence_s": 0.1}, id="it is no longer than an interval"),
-        pytest.param({"window_s": 3.0, "quota": 500}, id="the window is short"),
-        pytest.param({"algorithm": "sliding-log"}, id="charges have dates"),
-        pytest.param({"quota": 15}, id="it has few requests for each node"),
-    ],
-)
-def test_no_key_is_silent_if(fleet: dict[str, float]) -> None:
+NEVER_SILENT: Final[dict[str, Callable[[], SilentNodes]]] = {
+    "it is turned off": lambda: SilentNodes(silence_s=0.0),
+    "it is no longer than an interval": lambda: SilentNodes(silence_s=0.1),
+    "the window is short": lambda: SilentNodes(window_s=3.0, quota=500),
+    "charges have dates": lambda: SilentNodes("sliding-log"),
+    "it has few requests for each node": lambda: SilentNodes(quota=15),
+}
+
+
+@pytest.mark.parametrize("why", NEVER_SILENT)
+def test_no_key_is_silent_if(why: str) -> None:
     """Each charge is reported with the next exchange."""
-    world = SilentNodes(**fleet)  # type: ignore[arg-type] - each name with its type
+    world = NEVER_SILENT[why]()
     world.reports(0.5, 1, 1)
 
     assert [2] * 3 == [world.reports(0.1, 1, 1) for _ in range(3)]
@@ -218,3 +219,18 @@ def test_a_silent_charge_wakes_a_loop_that_sleeps_for_good() -> None:
     node.admitted_of(1)
 
     assert [True] == woken
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_without_recalls_a_silence_lasts_two_seconds_at_most(algorithm: str) -> None:
+    """Until the hub recalls keys again: hashed keys, for instance, cannot be recalled."""
+    fleet = SilentNodes(algorithm)
+    fleet.grow_calm(FEW, FEW)
+    for node in fleet.nodes:
+        node.kernel.heed(0, None, fleet.clock.monotonic_ns())
+
+    assert [2 * SECOND_NS] * 2 == [node.table.silence_ns for node in fleet.nodes]
+
+    fleet.reports(SILENCE_S, FEW, FEW)
+
+    assert [int(SILENCE_S * SECOND_NS)] * 2 == [node.table.silence_ns for node in fleet.nodes]

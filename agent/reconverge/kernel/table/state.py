@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from reconverge.clock import NEVER_NS, seconds
-from reconverge.hub.headroom import longest_silence
+from reconverge.clock import NEVER_NS, SECOND_NS, seconds
+from reconverge.hub.headroom import UNRECALLED_SILENCE_S, longest_silence
 from reconverge.hub.report import UNBOUNDED
 from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.paced import LeakyBucket
@@ -239,7 +239,10 @@ class LimitState:
             return 0
         if not self.keeps_spare or self.region_ppm != MILLION:  # what another region needs is not known here
             return 0
-        return longest_silence(self.window_ns, self.interval_ns, self.kernel.silence_max_ns)
+        at_most_ns = self.kernel.silence_max_ns
+        if not self.kernel.hub_recalls:
+            at_most_ns = min(at_most_ns, UNRECALLED_SILENCE_S * SECOND_NS)
+        return longest_silence(self.window_ns, self.interval_ns, at_most_ns)
 
     @property
     def region_ppm(self) -> int:
