@@ -48,7 +48,11 @@ def with_advice(advice: Mapping[str, str] | None = None) -> Callable[[Decorated]
 
 
 def checked_class(name: str, value: object, kind: type[Checked], remedy: str) -> Checked:
-    """Returns `value` if it is a `kind`. Raises InvalidSetting for the argument called `name` if it is not."""
+    """Returns `value` if it is a `kind`.
+
+    Raises InvalidSetting otherwise; its message names the argument `name`, and ends with `remedy`, a sentence of
+    advice.
+    """
     if isinstance(value, kind):
         return value
     raise InvalidSetting(name, value, f"is no {kind.__name__}; {remedy}")

@@ -27,7 +27,10 @@ def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) ->
 
 
 def asked(word: object, known: Iterable[str]) -> str:
-    """Returns the end of an error message, such as `; did you mean 'strict'?`; "" if no known word is like `word`."""
+    """Returns a question for the end of an error message, such as `; did you mean 'strict'?`.
+
+    Returns "" if no word in `known` is spelt like `word`.
+    """
     found = nearest(word, known)
     return "" if found is None else f"; did you mean {found!r}?"
 
@@ -144,7 +147,7 @@ class CostExceedsQuota(ReconvergeError, ValueError):
 
 
 class UnknownKind(ReconvergeError, LookupError):
-    """Raised when the table `costs` of a limit has no entry for the kind of a request, and none for all other kinds."""
+    """Raised when the `costs` of a limit have no entry for the kind of a request, and none under "*" for all others."""
 
     def __init__(self, limit: str, kind: object, known: Iterable[str]) -> None:
         self.limit = limit
@@ -169,7 +172,7 @@ class InvalidSetting(ReconvergeError, ValueError):
 
 
 class NeedsSlot(ReconvergeError, TypeError):
-    """Raised when a contract limits work in progress, and the called method cannot hold or reset its slots."""
+    """Raised by a method that can neither hold nor reset slots, if the key's contract limits requests in flight."""
 
     def __init__(self, limit: str, method: str, problem: str = "needs a slot; write: with limiter.slot(key)") -> None:
         self.limit = limit
@@ -178,7 +181,7 @@ class NeedsSlot(ReconvergeError, TypeError):
 
 
 class LeaseEnded(ReconvergeError, TimeoutError):
-    """Raised by `async with limiter.slot(..., on_lease_end="cancel")` if the lease ends while the block runs."""
+    """Raised by `async with limiter.slot(..., on_lease_end="cancel")` if the slot's lease ends while the block runs."""
 
     def __init__(self, limit: str, key: str) -> None:
         self.limit = limit
@@ -212,7 +215,7 @@ class MissingExtra(ReconvergeError, ImportError):
 
 
 class EventletPatched(ReconvergeError, RuntimeError):
-    """Raised when a process uses an agent with a hub, and eventlet has replaced its threads."""
+    """Raised when an agent with a hub runs in a process in which eventlet has replaced Python's threads."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
 """The policies, by name, with their settings. A policy decides how far past its allowance a node may go.
 
-`kernel/table/slow_path.py` calls them, and for a paced limit `kernel/table/waiter.py`. They also exist in C, in
+`kernel/table/slow_path.py` calls the policies, and for a paced limit `kernel/table/waiter.py`. They also exist in C, in
 `kernel/native/reach.c`.
 """
 
@@ -115,10 +115,11 @@ def balanced(view: View) -> int:
 
 
 def hot_step(view: View) -> int:
-    """Returns the cost by which a node may exceed its allowance on a hot key: one request, or a hundredth of its share.
+    """Returns the cost by which a node may exceed its allowance on a hot key, which is a key that is not calm.
 
-    A hot key is one that is not calm. The step makes up for allowances being whole numbers. It is 0 for limits without
-    fixed windows, and at the start of a window until the hub has answered, as a crowd may come to all nodes then.
+    It is one request's cost or, if more, a hundredth of the node's share of the capacity, up to the overdraft. It makes
+    up for allowances being whole numbers. It is 0 for limits without fixed windows, and at the start of a window until
+    the hub has answered, as a crowd may come to all nodes then.
     """
     settled_ns = min(view.interval_ns, view.window_ns) // 2
     if not view.aligned or view.passed_ns - view.staleness_ns < settled_ns:
@@ -150,7 +151,7 @@ def naive(view: View) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy: `reach` returns the most cost that a node may have charged to a key; the settings bound that."""
+    """A policy: `reach` returns the most cost that a node may have charged to a key; the other settings bound that."""
 
     name: str
     reach: Callable[[View], int]
@@ -168,7 +169,7 @@ class Policy:
 
     @property
     def keeps_at_hub(self) -> bool:
-        """Whether the hub may keep a key's last free requests; False for policies whose nodes decide by estimates."""
+        """Whether the hub may keep a key's last free requests: if `scarce` is HUB, and overdrafts have a bound."""
         return self.scarce == HUB and not math.isinf(self.max_overshoot)
 
     @property

@@ -150,7 +150,7 @@ def check_seconds(name: str, value: object, least: float, most: float) -> None:
 
 
 def checked_share(region_share: object) -> int:
-    """Returns `region_share`, the fraction of every limit that belongs to one region, in millionths.
+    """Returns `region_share`, a fraction, in millionths: the part of every limit that belongs to one region.
 
     Raises InvalidSetting.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class LimitStats:
     """Counts of this node's decisions about one quota of a limit.
 
-    A count is of decisions, not of cost, unless noted.
+    A count is a number of decisions, not a sum of costs, unless noted.
     """
 
     admitted: int
@@ -150,7 +150,9 @@ STATES: Final = (READY, STARTING, DEGRADED, PARTITIONED)
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of an agent's health, and the grounds for it. True while requests can be sent to the agent's process.
+    """The state of an agent's health, and the grounds for it.
+
+    As a boolean, it is True if it is `ready` or `degraded`: then requests can be sent to the agent's process.
 
     `ready`: the hub answers. `starting`: the agent has not exchanged yet, or the hub has not had time to answer.
     `degraded`: the hub does not answer just now, the agent has no room for further keys, or keys share one count;

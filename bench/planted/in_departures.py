@@ -128,8 +128,8 @@ IN_DEPARTURES: Final = (
         (
             Patch(
                 RULE,
-                "= report.allowance, report.base, report.overdraft\n        if rule.fixed",
-                "= 0, 0, 0\n        if rule.fixed",
+                "= report.allowance, report.overdraft\n        entry.base = 0 if rule.dated else report.base\n",
+                "= 0, 0\n        entry.base = 0\n",
             ),
         ),
         ExploredCase("slots", start=("hits 0", "exchanges 0", "rests long 0", "hits 0", "exchanges 0")),

@@ -129,8 +129,8 @@ IN_GRANTING: Final = (
             ),
             Patch(
                 RULE,
-                "        answer = cell.answer(rule, batch.node, entry, lent)\n",
-                "        answer = cell.answer(rule, batch.node, entry, lent)\n        cell.count(entry, -1)\n"
+                "        answer = cell.answer(rule, batch.node, entry, hub_us, lent)\n",
+                "        answer = cell.answer(rule, batch.node, entry, hub_us, lent)\n        cell.count(entry, -1)\n"
                 "        entry.allowance = min(entry.allowance, had)\n        cell.count(entry)\n",
             ),
         ),

@@ -1,1 +1,1 @@
-"""Exchanges of a node with its hub: their timing and content, and the thread or task that drives them."""
+"""Exchanges of a node with its hub: when they happen, what they contain, and the thread or task that makes them."""

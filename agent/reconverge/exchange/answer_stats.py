@@ -42,7 +42,7 @@ DURATIONS_REPORTED_MAX: Final = 1000
 
 @dataclass(slots=True)
 class _SeenAnswers:
-    """A key near its limit: the window in which it came near, and by how much its use has exceeded the capacity."""
+    """The record of a key near its limit: the window in which it came near, and how far it exceeded the capacity."""
 
     epoch: int
     excess: int = 0
@@ -54,7 +54,7 @@ logger = logging.getLogger("reconverge")
 
 
 class AnswerStats:
-    """Statistics of the hub's answers about the limits of one agent."""
+    """Statistics of the hub's answers: how many keys came near their limits or above, and how long answers took."""
 
     def __init__(self) -> None:
         self.near: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class AnswerStats:
                 queue.extend(kept)
 
     def look_at_room(self, kernel: Kernel) -> None:
-        """Logs one warning if the node has no room for another key, as none of its keys may be evicted."""
+        """Logs a warning, once, if the node has no room for another key because none of its keys may be evicted."""
         full = any(table.overflowed for table in list(kernel.tables.values()))
         if not full or not self._logged_full.is_new():
             return
@@ -102,7 +102,7 @@ class AnswerStats:
         )
 
     def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
-        """Counts an answered exchange, which took `seconds`. The answer has been applied already."""
+        """Counts an answered exchange, which took `seconds`. The caller has applied the answer to the cells already."""
         self.durations.add(seconds)
         if self.has_hooks:
             self.recent.append(seconds)
@@ -166,7 +166,7 @@ class AnswerStats:
         return seen
 
     def _see_excess(self, cell: Cell, seen: _SeenAnswers, excess: int) -> None:
-        """Adds to the cost used beyond the capacity the part of `excess` that was not yet counted for this key."""
+        """Adds the part of `excess` not yet counted for this key to its limit's sum of cost beyond the capacity."""
         unit = cell.table.unit
         if excess > seen.excess:
             self.over[cell.table.name] += -(-excess // unit) - -(-seen.excess // unit)

@@ -74,7 +74,7 @@ keys that were asked about on four running agents at once admitted their quota; 
 
 
 class ExchangeDriver(Ownership):
-    """Makes all exchanges of one node with one hub, and closes the hub's connections when the runner ends."""
+    """Makes all exchanges of one node with one hub; closes its connections when the runner (thread or task) ends."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class ExchangeDriver(Ownership):
 
     @property
     def overdue_s(self) -> float:
-        """Returns by how many seconds the runner is late in checking for due work; 0.0 if it is not."""
+        """Returns by how many seconds the runner is late in checking whether exchanges are due; 0.0 if it is not."""
         owner, look_by_ns = self.owner, self._look_by_ns
         if owner is None or look_by_ns is None or not owner.listening:
             return 0.0
@@ -162,13 +162,13 @@ class ExchangeDriver(Ownership):
 
     @property
     def at_work(self) -> bool:
-        """Returns whether the hub has tasks between exchanges; if so, the runner waits with `rest`, which runs them."""
+        """Returns whether the hub has tasks to run between exchanges; then the runner waits by `rest`, to run them."""
         return self._in_use and self._working is not None and self._working.at_work
 
     async def rest(self, woken: Callable[[], bool]) -> None:
         """Lets the event loop run until the next exchange should begin, or `wake` is called.
 
-        `woken` returns whether it has been called already.
+        `woken` returns whether `wake` has been called already; then this returns at once.
         """
         self._note_calls()
         if not woken():
@@ -205,7 +205,7 @@ class ExchangeDriver(Ownership):
         """Makes the round of exchanges in progress check soon for other due work. Never waits, and never fails.
 
         If a request has begun to wait for the hub since the last call, this wakes the event loop at once, by a write to
-        the loop's pipe. For a decision, which does no output, it only sets a mark that the loop finds soon.
+        the loop's pipe. Otherwise, as for a decision, it does no output, and only sets a mark that the loop finds soon.
         """
         self._called = True
         nudge, asked = self._nudge, self._note_asks()
@@ -220,7 +220,7 @@ class ExchangeDriver(Ownership):
         self._called = False
 
     def _note_asks(self) -> bool:
-        """Stores since when requests wait at each shard; returns whether one began to wait after the last such call."""
+        """Stores since when requests wait at each shard; returns whether one has begun to wait since the last call."""
         before, now = self._asked_ns, [syncer.asked_ns for syncer in self._syncers]
         self._asked_ns = now
         return before != now and any(
@@ -496,7 +496,7 @@ class ExchangeDriver(Ownership):
 
     @contextlib.contextmanager
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """While a batch is under way, reports to the syncer every TURN_S seconds that this event loop runs.
+        """A context in which the event loop reports to `syncer` every TURN_S seconds that it runs.
 
         With these reports the syncer does not take a pause of this loop for a delay of the hub.
         """
@@ -516,7 +516,7 @@ class ExchangeDriver(Ownership):
             turn.cancel()
 
     async def _let_askers_look(self, syncer: Syncer) -> None:
-        """Waits a few milliseconds at most until requests have read their grants, which the next batch gives back."""
+        """Waits a few milliseconds at most for requests to read their grants: the next batch gives unread ones back."""
         for pause_s in LOOKS_S:
             if not syncer.unread:
                 return

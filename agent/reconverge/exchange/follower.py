@@ -9,7 +9,7 @@ from reconverge.hub.port import Hub
 
 @runtime_checkable
 class Parting(Protocol):
-    """A follower that holds resources of its own, beside the hub, and has to release them at the end."""
+    """A follower that uses resources besides the hub, such as its own connection, and must release them at the end."""
 
     async def part(self, timeout_s: float) -> None:
         """Releases the follower's own resources within `timeout_s` seconds, as the runner of the exchanges ends."""
@@ -26,7 +26,7 @@ class Follower(Protocol):
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next read asks the hub at most one small question.
+        """Returns whether the next read sends the hub at most one small question.
 
         Such a small read is made between two exchanges. A longer read is made beside the exchanges, on another
         connection.
@@ -44,6 +44,7 @@ class Follower(Protocol):
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
         """Reads from the hub now; waits at most `timeout_s` seconds for each of its answers.
 
-        `cut_off` is true while the exchanges fail, which logs the reason; then the follower may put its read off.
+        `cut_off` is true while the exchanges fail, of which the driver has logged the reason; then the follower may put
+        its read off.
         """
         ...

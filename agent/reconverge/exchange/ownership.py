@@ -29,12 +29,12 @@ class Runner(Protocol):
 
     @property
     def listening(self) -> bool:
-        """Returns whether the runner will make further exchanges, and can be woken."""
+        """Returns whether the runner will make further exchanges, and can still be woken by `wake`."""
         ...
 
     @property
     def end_is_noticed(self) -> bool:
-        """Whether the driver is notified however the runner ends, so that decisions may rely on its next check."""
+        """Returns whether the driver is notified however the runner ends, so that decisions may rely on the runner."""
         ...
 
     @property

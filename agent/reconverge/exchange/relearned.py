@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
-    """Returns the longest wait after a loss of all limits on which `answer` raises an allowance; 0 if none rises."""
+    """Returns for how many nanoseconds a hub that has lost its data grants nothing on a limit, the longest if several.
+
+    Considers the limits on which `answer` raises an allowance, which shows that this time is over; returns 0 if it
+    raises none.
+    """
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):
         # Grants to requests that wait for the hub are in other units; see `CellAnswer.allowance`.

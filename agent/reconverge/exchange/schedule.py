@@ -67,11 +67,14 @@ class Intervals:
         return frozenset([each for each, due_ns in self._due_ns.items() if due_ns <= now_ns])
 
     def first_of(self, intervals_ns: Iterable[int]) -> int:
-        """Returns when the first of `intervals_ns` is due; one that is not in use counts as the earliest that is."""
+        """Returns the earliest moment at which an exchange of `intervals_ns` is due.
+
+        An interval that is not in use counts as due at the same moment as the first interval in use.
+        """
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
-        """Begins `intervals_ns` now, or all if None; `length_ns(interval)` is the time until its next exchange."""
+        """Starts `intervals_ns` anew, or all if None; `length_ns(interval)` is the time until its next exchange."""
         for each in self._due_ns if intervals_ns is None else self._due_ns.keys() & intervals_ns:
             self._due_ns[each] = now_ns + length_ns(each)
         self.due_ns = min(self._due_ns.values())
@@ -82,7 +85,7 @@ class Intervals:
         self.due_ns = due_ns
 
     def no_longer(self, now_ns: int) -> None:
-        """Shortens each interval in progress so that it ends no later than its full length from now."""
+        """Brings each exchange that is due later than one full interval from now forward to that moment."""
         self._due_ns = {each: min(due_ns, now_ns + each) for each, due_ns in self._due_ns.items()}
         self.due_ns = min(self._due_ns.values())
 
@@ -144,7 +147,7 @@ class Pacing:
                 self._take(limit, layered.in_force)
 
     def forget_published(self) -> None:
-        """Drops all published intervals, before the present ones are applied."""
+        """Drops all published intervals, because the caller is about to apply the newest ones."""
         for layered in self._paces.values():
             layered.published = None
 
@@ -154,7 +157,7 @@ class Pacing:
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
 
     def _layered(self, limit: str | None) -> Layered[LimitInterval | None]:
-        """Returns the set and the published interval of a limit, or of the agent if `limit` is None.
+        """Returns both intervals of a limit, or of the agent if `limit` is None: the one set, and the one published.
 
         A limit with neither of them uses the agent's interval.
         """

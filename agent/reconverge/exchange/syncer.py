@@ -173,17 +173,17 @@ class Syncer:
 
     @property
     def failing(self) -> bool:
-        """Whether the last exchange was not answered."""
+        """Returns whether the hub has left the last exchange unanswered."""
         return self._failures_in_a_row > 0
 
     @property
     def asked_ns(self) -> int:
-        """Returns since when a request waits for the next exchange; NEVER_NS if none does."""
+        """Returns the moment since which a request waits for the next exchange; NEVER_NS if no request waits."""
         return self._shard.asking_ns
 
     @property
     def unread(self) -> bool:
-        """Returns whether there are waiting requests that have not read the last answer yet."""
+        """Returns whether any waiting request has not read the last answer yet."""
         return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
@@ -194,7 +194,7 @@ class Syncer:
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
-        """Stops waiting until requests have read the last answer, because they take too long."""
+        """Gives up waiting for requests to read the last answer, because they take too long."""
         self._shard.unread.clear()
 
     @property
@@ -206,7 +206,7 @@ class Syncer:
     def begins_anew_again(self) -> bool:
         """Returns whether two or more answers in a row have made this node start over.
 
-        A node starts over under another name, or because the hub has other data than before.
+        A node starts over under another name, or because the hub has lost the data that it had before.
         """
         return self._beginnings > 1
 
@@ -283,15 +283,15 @@ class Syncer:
         self._shard.attended_until_ns = until_ns
 
     def give_up_allowances(self, now_ns: int) -> None:
-        """Drops the node's name, its account and all allowances, because a copy of this process may have the same ones.
+        """Gives the node a new name and account, and no allowances, as a copy of this process may have the old ones.
 
-        The use that the hub has confirmed stays there; the rest is reported under the new name and account.
+        The use that the hub has confirmed stays under the old name; the rest is reported under the new one.
         """
         self.renounced = True
         self._void_allowances(now_ns)
 
     def part(self) -> None:
-        """Notes that the runner ends, so that the next decision about any key starts another runner."""
+        """Notes that the runner of the exchanges ends, so that the next decision about any key starts another."""
         self._shard.attended_until_ns = -NEVER_NS
         self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)
@@ -452,13 +452,13 @@ class Syncer:
             self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
 
     def _without_late_grants(self, answer: Answer) -> Answer:
-        """Returns the answer, without its allowances if the node leaves, as the node's last report would keep them."""
+        """Returns `answer`; if the node leaves, with allowances of 0, as its last report must not hold any."""
         if not self._leaving:
             return answer
         return answer._replace(cells=tuple(cell._replace(allowance=0, base=0, overdraft=0) for cell in answer.cells))
 
     def _say_all_at(self, now_ns: int) -> None:
-        """Makes all intervals due at `now_ns`: a round reports all limits, now or after the round in progress."""
+        """Makes all intervals due at `now_ns`, so that a round reports all limits: now, or after the present round."""
         self._more = True
         self._regular.all_at(now_ns)
 
@@ -548,14 +548,14 @@ class Syncer:
         self._kernel.look_around(self._shard.index)
 
     def _become_another(self, now_ns: int) -> None:
-        """Continues as a node whose lease has ended, under an account that no copy of this process has."""
+        """Continues under a new name, as if the lease had ended, and an account that no copy of this process has."""
         self._open_account(now_ns)
         if self._answered:
             self._lapse()
         self.renounced = False  # last: an exception out of a signal handler may come before
 
     def _renew_account(self, now_ns: int) -> None:
-        """Opens a new account if the hub may soon close the old one: totals reported to it again would count twice."""
+        """Opens a new account if the hub may soon close the old one: totals sent to a closed account count twice."""
         if now_ns - max(self._shard.acked_ns, self._account_since_ns) > ACCOUNT_KEPT_NS:
             self._open_account(now_ns)
 
@@ -586,9 +586,9 @@ class Syncer:
             self._kernel.take_back(self._shard.index)
 
     def _length_ns(self, interval_ns: int) -> int:
-        """Returns the time until the next regular exchange: the interval, lengthened or shortened a little at random.
+        """Returns the time until the next regular exchange: `interval_ns`, lengthened or shortened a little at random.
 
-        Until the hub has answered for the first time, returns a random part of the interval.
+        Until the hub has answered for the first time, returns a random part of `interval_ns`.
         """
         chance = self._random.random()
         share = 1 + JITTER * (2 * chance - 1) if self._answered else chance

@@ -50,7 +50,7 @@ class TaskRunner:
 
     @property
     def is_here(self) -> bool:
-        """Whether the calling thread runs this runner's event loop, and would hold the runner up by waiting."""
+        """Returns whether the calling thread runs this runner's event loop, so that a wait would stop the runner."""
         return thread_id() == self._thread_id
 
     def wake(self) -> None:

@@ -26,7 +26,7 @@ class HubData(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Returns whether the hub's data may have replaced earlier ones that were lost."""
+        """Returns whether the present data may have replaced lost data, a loss that no operator has adopted yet."""
         return self.begun_us > 0
 
     @property
@@ -39,14 +39,14 @@ class HubData(NamedTuple):
 
     @property
     def until(self) -> str:
-        """Returns until when the hub grants nothing on strict limits, in words that begin with "until"."""
+        """Returns until when the hub grants nothing on strict limits: a phrase for people that begins with "until"."""
         if self.lost:
             return f"until a lease and two of their windows after {_moment(self.begun_us)}"
         return f"until {_moment(self.reports_until_us)}"
 
 
 class Adoption(NamedTuple):
-    """The outcome of an operator's order that one shard adopts the loss of its data."""
+    """The outcome of an operator's order to one shard to go on without the data that it has lost."""
 
     problem: str
     """The reason why the order changed nothing, in a sentence; empty if the loss is adopted."""

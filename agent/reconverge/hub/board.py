@@ -1,4 +1,4 @@
-"""Messages of nodes and consoles through a hub: a console marks itself as open, and nodes leave snapshots for it."""
+"""Snapshots of nodes for a console: an open console asks for them at the hub, and each node leaves its own there."""
 
 # Theory of operation.
 #
@@ -44,7 +44,7 @@ _NAME: Final = re.compile(r"[0-9a-f]{1,32}")
 
 
 def check_snapshot(name: str, payload: bytes) -> None:
-    """Raises ValueError if no hub accepts this name or payload of a snapshot, which is a fault of this package."""
+    """Raises ValueError if this name or payload of a snapshot is not allowed; only a bug of this package causes it."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"the name of a snapshot must be 1 to 32 hexadecimal digits, not {name!r}")
     if len(payload) > SNAPSHOT_BYTES_MAX:

@@ -69,7 +69,7 @@ class HubClock:
     def add(self, *, sent_ns: int, received_ns: int, hub_us: int) -> bool:
         """Adds one round trip, during which the hub read its clock as `hub_us`, rounded down to a microsecond.
 
-        Returns True if all earlier samples are void, because this is the first or the hub's clock has jumped.
+        Returns True if no earlier sample counts: because this is the first, or because the hub's clock has jumped.
         """
         midpoint_ns = (sent_ns + received_ns) // 2
         error_ns = (received_ns - sent_ns + 1) // 2 + 500

@@ -80,7 +80,7 @@ class Erasure(NamedTuple):
 
 
 class Erasures(NamedTuple):
-    """The hub's answer to a node: the orders to erase identities since a moment, and the hub's time."""
+    """The hub's answer to a node: the orders to erase identities that were given after a moment, and the hub's time."""
 
     hub_us: int
     orders: Sequence[Erasure]
@@ -101,7 +101,7 @@ class Erased(NamedTuple):
 
 
 class OrderReader(Protocol):
-    """A hub that answers with its orders to erase identities; the part of `reconverge.hub.Eraser` that a node uses."""
+    """A hub from which nodes read orders to erase identities; the part of `reconverge.hub.Eraser` that a node uses."""
 
     async def erasures(self, since_us: int) -> Erasures: ...
 
@@ -115,7 +115,7 @@ class OrderLog:
         self._since_us: int | None = None
 
     async def news(self, hub: OrderReader, now_ns: int) -> frozenset[str]:
-        """Returns the marks of orders that were given since the last call. Raises HubUnavailable."""
+        """Returns the marks (`erasure_mark`) of all orders given since the last call. Raises HubUnavailable."""
         since_us = self._since_us
         if since_us is None:
             read = await hub.erasures(_NOW_ONLY_US)
@@ -126,7 +126,7 @@ class OrderLog:
 
 
 def erasure_mark(name: str, namespace: str) -> str:
-    """Returns the hash of an identity for an order: 16 bytes, salted with the namespace.
+    """Returns the hash by which an order names an identity: 16 bytes in hexadecimal digits, salted with `namespace`.
 
     With a `key_secret`, `name` is the keyed hash of the identity, so that no guess can be tested without the secret.
     """
@@ -136,13 +136,13 @@ def erasure_mark(name: str, namespace: str) -> str:
 
 
 def names_of(identity: str) -> tuple[str, str]:
-    """Returns the names under which limits count an identity: the identity itself, or its hash if it is too long."""
+    """Returns both names under which limits may count an identity: itself, and its hash, used where it is too long."""
     raw = identity.encode("utf-8", "surrogatepass")
     return identity, f"~{blake2b(raw, digest_size=16).hexdigest()}"
 
 
 def names_in(key: str) -> Iterator[str]:
-    """Yields the names that a key may contain: the key itself, and each of the facts that | separates in it."""
+    """Yields the names that `key` may contain: the key itself, and if | divides it into several facts, each fact."""
     yield key
     if SEPARATOR in key:
         for fact in key.split(SEPARATOR):

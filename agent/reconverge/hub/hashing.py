@@ -128,7 +128,7 @@ class _HashedRows(_HashedReports):
 
 
 class HashedHub:
-    """A wrapper of another hub, which receives hashes in place of keys. It promises what `Hub` does."""
+    """A wrapper of another hub, to which it passes hashes in place of keys. It keeps the promises of `Hub`."""
 
     def __init__(self, hub: Hub, hasher: KeyHasher, clock: Clock) -> None:
         self._hub = hub
@@ -155,7 +155,10 @@ class HashedHub:
         await self._hub.close()
 
     async def _look_at_mark(self) -> None:
-        """Stores the mark of this secret at the hub; logs an error if another is there. Retries after a failure."""
+        """Stores the fingerprint of this secret at the hub, and logs an error if the hub has that of another secret.
+
+        Does so at regular times, and sooner after a failure.
+        """
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._mark_due_ns or not isinstance(self._hub, KeyMarker):
             return

@@ -79,7 +79,7 @@ def is_plenty(left: float, needs: float, capacity: float) -> bool:
 
 
 def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
-    """Returns which fraction of the capacity beyond all needs the nodes hold in addition to their needs.
+    """Returns which fraction of the capacity that no node needs the nodes hold in addition to their needs.
 
     That depends on the limit: `fixed` means fixed windows, `dated` that charges expire by their dates, and `asks` that
     requests ask the hub when in doubt, and that it does not have plenty (`is_plenty`).

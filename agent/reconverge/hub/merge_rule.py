@@ -23,7 +23,10 @@ class MergeRule(Protocol):
     """The logic of a hub: merges batches and computes answers, without any I/O."""
 
     def merge(self, batch: Batch) -> Answer:
-        """Merges a batch and returns the answer. Raises HubUnavailable if no member can merge it."""
+        """Merges a batch and returns the answer.
+
+        A rule of the kind ELECTED raises HubUnavailable if its leader cannot be reached.
+        """
         ...
 
     def sums(self) -> dict[str, Totals]:
@@ -37,7 +40,7 @@ class MergeRule(Protocol):
 
 @runtime_checkable
 class RegionRule(MergeRule, Protocol):
-    """The logic of a region's hub: a merge rule that also lists wishes and takes loans."""
+    """The logic of a region's hub: a merge rule that also lists the cells which need loans, and stores loans."""
 
     def tell_wishes(self, shard: int) -> Wishes: ...
 
@@ -60,6 +63,6 @@ def open_merge_rule(
 
 @cache
 def _entry_point(kind: str) -> importlib.metadata.EntryPoint:
-    """Returns the entry point of the rule `kind`; cached, because the search reads a file of each installed package."""
+    """Returns the entry point of the rule of `kind`; cached, as the search reads a file of each installed package."""
     (entry,) = importlib.metadata.entry_points(group=GROUP, name=kind)
     return entry

@@ -175,14 +175,14 @@ class Region(Protocol):
         ...
 
     async def wishes(self, shard: int) -> Wishes:
-        """Returns the cells that need more capacity than the region has, or have a loan, up to a bound.
+        """Returns the cells of `shard` that need more capacity than the region has, or that have a loan.
 
-        Raises HubUnavailable.
+        A hub returns a limited number of cells. Raises HubUnavailable.
         """
         ...
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Replaces the lender's loans to these cells; changes nothing if `sequence` is not above the last one's.
+        """Replaces the lender's loans to these cells; changes nothing unless `sequence` is above that of its last call.
 
         A larger loan is available at once. Nodes learn of a smaller loan when they report; until they have given the
         difference back, it counts as held. Raises HubUnavailable.
@@ -196,10 +196,10 @@ class UsageLedger(Protocol):
     """A ledger that adds up the usage of a fleet, and from which the usage is exported.
 
     Promises: a batch is merged whole or not at all; a batch that is repeated or late changes nothing; the total of a
-    row is the sum of the last reports of all accounts; an event, once issued, is issued again with the same number and
-    the same counts until it is confirmed, to every exporter that asks; the events of a row sum to its total; rows that
-    are dated further ahead of the hub's clock than `AHEAD_MS`, or longer ago than the ledger keeps, are refused, and
-    the answer names them. Each failure is raised as `HubUnavailable`.
+    row, the usage under one key in one period, is the sum of the last reports of all accounts; an event, once issued,
+    is issued again with the same number and the same counts until it is confirmed, to every exporter that asks; the
+    events of a row sum to its total; rows that are dated further ahead of the hub's clock than `AHEAD_MS`, or longer
+    ago than the ledger keeps, are refused, and the answer names them. Each failure is raised as `HubUnavailable`.
 
     Does not promise: that a batch which failed was not merged; to remember anything when it loses its data.
     """
@@ -218,7 +218,7 @@ class UsageLedger(Protocol):
         ...
 
     async def loads(self) -> Sequence[NodeLoad]:
-        """Returns the load that each node has reported last. Raises HubUnavailable."""
+        """Returns the load of each node by its last report. Raises HubUnavailable."""
         ...
 
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
@@ -230,7 +230,7 @@ class UsageLedger(Protocol):
         ...
 
     async def marks(self, kind: str, shard: int) -> ExportMarks:
-        """Returns how far the export of periods of that kind has come, at one shard. Raises HubUnavailable."""
+        """Returns how far the export of periods of `kind` has come at one shard. Raises HubUnavailable."""
         ...
 
     async def close_period(self, period: Period, shard: int) -> bool:
@@ -265,7 +265,7 @@ class UsageLedger(Protocol):
 
 @runtime_checkable
 class AddressLedger(Protocol):
-    """A ledger that estimates from how many addresses each identity comes, over all nodes.
+    """A ledger that estimates from how many addresses each identity comes, over all nodes, by a HyperLogLog sketch.
 
     Not every ledger need be one. Promises: a register of an identity's sketch keeps the highest rank that any node has
     reported in that hour, so that a report which is repeated or late changes nothing else. Each failure is raised as
@@ -276,14 +276,14 @@ class AddressLedger(Protocol):
     """
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
-        """Returns the secret with which all nodes hash addresses: the first one proposed; empty if there is none.
+        """Returns the secret with which all nodes hash addresses: the one that was proposed first; empty if none was.
 
         Raises HubUnavailable.
         """
         ...
 
     async def note_addresses(self, report: AddressReport) -> int:
-        """Merges a node's sketches; returns how many identities there was no room for. Raises HubUnavailable."""
+        """Merges a node's sketches; returns for how many identities there was no room. Raises HubUnavailable."""
         ...
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
@@ -314,9 +314,9 @@ class KeyReader(Protocol):
     Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
     answered as of one moment; the answer includes all merged reports, whichever node or reader asks; the possible use
     of a node whose lease has ended counts as used; each failure is raised as `HubUnavailable`.
-    Does not promise: to include what nodes have charged since their last report, which is at most `allowances` and
-    their overdrafts; to distinguish the key from one that no node has used; that the answer is still true when it
-    arrives. No request may be admitted by it.
+    Does not promise: to include what nodes have charged since their last report, which is at most the `allowances` in
+    the answer and the nodes' overdrafts; to distinguish the key from one that no node has used; that the answer is
+    still true when it arrives. No request may be admitted by it.
     """
 
     @property
@@ -349,7 +349,7 @@ class Adoptable(Protocol):
         ...
 
     async def data(self, shard: int) -> HubData:
-        """Returns whether a shard has lost data, and whether it waits. Raises HubUnavailable."""
+        """Returns the state of a shard's data, with whether earlier data were lost. Raises HubUnavailable."""
         ...
 
     async def adopt(self, shard: int, generation: str) -> Adoption:

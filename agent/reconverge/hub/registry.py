@@ -89,7 +89,10 @@ def redacted(url: str) -> str:
 
 
 def advice_about(name: str) -> str:
-    """Returns advice on a hub that does not answer, as a clause. `name` is its redacted URL, or a description."""
+    """Returns a clause of advice for the message about a hub that does not answer.
+
+    `name` is the hub's redacted URL, or a description of the hub.
+    """
     if "://" not in name:
         return "its own log may say why it does not answer"
     return f"`reconverge doctor --hub {'URL' if '***' in name or ' ' in name else name}` says what to correct"

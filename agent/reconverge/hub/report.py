@@ -94,9 +94,9 @@ _WINDOW: Final = LimitReport._fields.index("window")
 def sent_limit(limit: LimitReport) -> tuple[str | int, ...]:
     """Returns the fields of a limit's report in the order in which they are sent.
 
-    The lease of a limit without a calendar is sent as its `window`, which is otherwise unused. A hub of an older
-    version ignores that, and holds the allowances for the lease of the batch, which is longer. So old and new versions
-    work together.
+    The lease of a limit without a calendar is sent in place of its `window`, which such a limit does not use. A hub of
+    an older version ignores that, and holds the allowances for the lease of the batch, which is longer. So old and new
+    versions work together.
     """
     if limit.closes_us == 0 and limit.lease_us:
         return (*limit[:_WINDOW], limit.lease_us, *limit[_WINDOW + 1 : -1])
@@ -113,7 +113,7 @@ COUNTED_AS: Final = {GCRA: TOKEN_BUCKET, SLIDING_SLICES: SLIDING_LOG}
 
 
 def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
-    """Returns what distinguishes the cells of a limit: its name, its algorithm as counted, its window, its variant.
+    """Returns the name, the algorithm as counted, the window and the variant of a limit, which distinguish its cells.
 
     Reports of one key are about the same cell if and only if these four are equal.
     """
@@ -170,7 +170,7 @@ class CellReport(NamedTuple):
 
     @property
     def floats(self) -> bool:
-        """Returns whether the key is a bucket of which the node holds only the hub's last grant (the mark FLOATS)."""
+        """Returns whether the key is a bucket of which the node holds only what the hub last granted (mark FLOATS)."""
         return self.asks and self.asked >= ASKS + FLOATS
 
     @property
@@ -382,7 +382,7 @@ class Loan(NamedTuple):
 
 
 class Lent(NamedTuple):
-    """The result of a call that makes loans: one amount for each loan, in their order."""
+    """The result of a call of `Region.lend`, with one amount for each loan, in the order of the loans."""
 
     hub_us: int
     generation: str

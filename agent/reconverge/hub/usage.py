@@ -109,9 +109,9 @@ class Retention(NamedTuple):
     month: int = 14
 
     def keep_ms(self, kind: str) -> int:
-        """Returns for how many milliseconds after its last change a hub keeps a period of that kind.
+        """Returns how long a hub keeps a period of `kind` after the period's last change, in milliseconds.
 
-        It is longer than the time in which records of the period are accepted.
+        That is longer than the time in which records of the period are accepted.
         """
         return (int(getattr(self, kind)) + 1) * LENGTH_MS[kind] + AHEAD_MS
 
@@ -170,7 +170,7 @@ class Recorded(NamedTuple):
 
 
 class ExportLease(NamedTuple):
-    """The lease of the exporter that leads: its name, and until when it leads by the hub's clock."""
+    """The lease of the leading exporter: its name, and until when it leads, by the hub's clock."""
 
     leads: bool
     """Whether the exporter that has asked is the leader."""
@@ -182,7 +182,8 @@ class ExportLease(NamedTuple):
 class AddressReport(NamedTuple):
     """One node's report to one shard about client addresses, of at most SKETCHES_REPORTED_MAX identities.
 
-    A hub accepts the report in that hour and the next one, by its own clock (see `counted_us`), and ignores it later.
+    A hub accepts the report in the hour that it is about and the next one, by its own clock (see `counted_us`), and
+    ignores it later.
     """
 
     hour: int
@@ -236,7 +237,7 @@ def period_end_s(period: Period) -> int:
 
 
 def counted_us(period: Period, kept: Retention) -> tuple[int, int]:
-    """Returns from when and until when a hub accepts new records of a period, by its clock, in microseconds.
+    """Returns two moments, in microseconds of a hub's clock, between which it accepts new records of a period.
 
     An account may replace its earlier records of the period at any time, as the hub keeps them longer
     (`Retention.keep_ms`).
@@ -262,13 +263,13 @@ def shard_of(identity: str, shards: int) -> int:
 
 
 def page_of(field: bytes) -> int:
-    """Returns the number of the page, within its shard, that keeps the key with that field."""
+    """Returns the number of the page, within a shard, that keeps the usage key whose bytes (`field_of`) are `field`."""
     return crc32(field) % PAGES
 
 
 def others_route(shard: int, page: int) -> str:
-    """Returns the route under which a hub counts usage for which a page has no room.
+    """Returns the name of the route under which a hub counts usage for which a page has no room.
 
-    Each page has a route of its own, so that no two rows of a fleet have the same key.
+    Each page has another such name, so that no two rows of a fleet have the same key.
     """
     return f"(hub {shard}.{page})"

@@ -1,4 +1,4 @@
-"""The kernel, which decides about requests without I/O: Python defines it, and `native/` does most of it in C."""
+"""The kernel, which decides about requests without I/O: Python code defines it; `native/` repeats most of it in C."""
 
 from __future__ import annotations
 

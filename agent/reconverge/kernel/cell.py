@@ -40,7 +40,7 @@ class Lane(Protocol):
 
 
 class Promises(Protocol):
-    """The scheduled moments at which cells without recent requests are looked at again."""
+    """A schedule of the moments at which cells without recent requests are checked again for something to report."""
 
     def promise(self, cell: Cell, due_ns: int, /) -> None:
         """Schedules the next look at `cell` for `due_ns`, in place of the moment that was scheduled before."""
@@ -114,7 +114,7 @@ class ReportedMeter(Protocol):
         ...
 
     def peak(self, cell: Cell, now_ns: int, /) -> int:
-        """Returns the largest number of slots that were in use at one time lately."""
+        """Returns the recent peak of slots in use, which fades over about a second. Call it once for each report."""
         ...
 
     def bound(self, cell: Cell, now_ns: int, /) -> int: ...
@@ -145,7 +145,7 @@ class TimeOfCells(Protocol):
 
 
 class CellTally(Protocol):
-    """A limit's charges and refunds at one shard, in whole requests, and the new keys that wait for a report."""
+    """The sums of a limit's charges and refunds at one shard, in whole requests, and its new keys not yet reported."""
 
     charged: int
     refunded: int
@@ -156,7 +156,7 @@ class CellTally(Protocol):
 
 
 class Budget(Protocol):
-    """How many exchanges requests may trigger to ask the hub. `reporting.asks.AskBudget` implements it."""
+    """How many exchanges a node may begin because requests ask the hub. `reporting.asks.AskBudget` implements it."""
 
     def take(self, now_ns: int, /) -> bool: ...
 
@@ -229,7 +229,7 @@ class Limited(Protocol):
 class Headroom:
     """The fields of a cell that the fast path of a decision reads.
 
-    They come first, so each read is one memory access.
+    They come first in the object, so each read is one memory access.
     """
 
     __slots__ = ("room", "until_ns", "used")
@@ -465,7 +465,7 @@ class Cell(Headroom):
 
 
 class Mark(NamedTuple):
-    """The cell and the time of a charge that may be corrected later."""
+    """A charge that may be corrected later: its cell, the window in which it was made, and its place in the history."""
 
     cell: Cell
     epoch: int

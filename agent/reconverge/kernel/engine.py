@@ -125,14 +125,14 @@ class Reentered(Decision):
 
 
 class Shadowed(Decision):
-    """The decision of a limit in shadow that would be the same if the limit were enforced."""
+    """The decision of a limit in shadow mode, which is not enforced; an enforced limit would have decided the same."""
 
     __slots__ = ()
     switch: ClassVar[str] = "shadow"
 
 
 class WouldRefuse(Shadowed):
-    """The decision of a limit in shadow that admits the request, but would refuse it if the limit were enforced.
+    """The decision of a limit in shadow mode that admits a request which an enforced limit would have refused.
 
     Its other fields are those of the refusal. Nothing was charged.
     """

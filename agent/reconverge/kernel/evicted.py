@@ -88,7 +88,7 @@ class Evicted:
         self._epoch = 0
 
     def slow_down(self, rate: int) -> None:
-        """Lowers the rate at which stored levels drain to `rate`, unless it is lower already."""
+        """Lowers the rate at which stored levels drain to `rate`; does nothing if it is `rate` or lower already."""
         self.rate = min(self.rate or rate, rate)
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int) -> bool:
@@ -154,7 +154,7 @@ class Evicted:
     def _raised(self, counters: bytearray | None, places: list[int], amount: int) -> bytearray | None:
         """Raises the counters at `places` to at least `amount`.
 
-        Returns all counters; makes them if `counters` is None.
+        Returns all counters; makes them if `counters` is None and `amount` is not 0.
         """
         if amount == 0:
             return counters
@@ -203,7 +203,7 @@ class Evicted:
 
 
 def _code(amount: int) -> int:
-    """Encodes an amount in 16 bits, rounded up."""
+    """Returns the 16-bit code of an amount, rounded up to the next amount that has a code."""
     if amount < _EXACT:
         return amount
     shift = amount.bit_length() - 12

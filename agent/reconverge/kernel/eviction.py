@@ -125,7 +125,8 @@ class Room:
     def sweep(self, now_ns: int, shard: ShardState) -> bool:
         """Looks at a few keys if the node is nearly full, and marks some for eviction; returns whether any was marked.
 
-        The next batch is for `shard`. A marked key of that shard joins it; a key of another shard waits for its own.
+        The next batch is for `shard`. A marked key of that shard joins the batch; a marked key of another shard waits
+        for a batch to its own shard.
         """
         kernel = self._kernel
         if not self._making and kernel.keys <= self.high:
@@ -150,7 +151,7 @@ class Room:
         return bool(chosen)
 
     def _choose(self, cell: Cell, now_ns: int, shard: ShardState) -> None:
-        """Marks a key for eviction with its next report, unless it may not be forgotten any more."""
+        """Marks a key for eviction with its next report, unless the node must remember the key by now."""
         if self._may_be_forgotten(cell, now_ns):
             cell.leaving = True
             cell.shard.leaving += 1
@@ -160,7 +161,7 @@ class Room:
                 mark_dirty(cell)
 
     def _turns(self) -> Iterable[tuple[Table, int]]:
-        """Yields the limits to look at next, each with the number of groups of PLACES_PASSED places to look at.
+        """Yields the limits to look at next, each with a number of groups of PLACES_PASSED places of its store.
 
         That number is in proportion to the limit's keys, and at least one.
         """
@@ -196,7 +197,7 @@ class Room:
         return rest
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
-        """Returns whether the node may forget a cell: all its use is reported, and the hub can go on counting that."""
+        """Returns whether the node may forget a cell: all its use is reported, and the hub can go on counting it."""
         if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):
@@ -209,7 +210,7 @@ class Room:
         return shard.keeps_until_ns <= now_ns < shard.lease_until_ns
 
     def farewells(self, reports: Reports) -> list[Farewell]:
-        """Returns the reports of a batch that are the last report about their key."""
+        """Returns those reports of a batch that are the last ones about their keys."""
         if not self.leaving:
             return []
         cells = [(number, cell) for number, cell in enumerate(reports.cells) if cell.leaving]

@@ -2,7 +2,7 @@
 
 A decision's `retry_after` (`kernel/table/explain.py`) is the earliest time after which a retry may succeed: there is
 room for the request then, but maybe on one node only. A retry rarely reaches that very node. So guards and storages,
-which answer clients of any node, call `certainty.for_any_node`.
+which answer clients of any node, call `for_any_node` of `limiter/certainty.py`.
 """
 
 # Theory of operation.
@@ -45,10 +45,10 @@ it back, and the hub grants it to another node."""
 def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: str | None = None) -> Decision:
     """Returns `decision` with a `retry_after` after which any node, not only this node, probably admits the request.
 
-    The new `retry_after` is never shorter. `limit` has made the decision about `cost`. The decision stays as it is if
-    its `retry_after` is exact already: on a node without a hub, and for a policy that decides by merged totals and not
-    by allowances. It also stays for a paced limit, where a request needs more than room, and before the hub's first
-    answer.
+    The new `retry_after` is never shorter. `limit` has made the decision about `cost`. The decision is returned
+    unchanged if its `retry_after` is exact already: on a node without a hub, and for a policy that decides by merged
+    totals and not by allowances. It is also returned unchanged for a paced limit, where a request needs more than room,
+    and before the hub's first answer.
     """
     if decision.allowed or not isfinite(decision.retry_after) or limit.tables[0].kernel.alone:
         return decision
@@ -87,8 +87,8 @@ def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
 def _settled_ns(table: Table, cell: Cell, cost: int, now_ns: int) -> int:
     """Returns the nanoseconds until the hub has room for `cost`, for dated charges whose free part stays at the hub.
 
-    If the last answer leaves room, the hub may have granted that room to other nodes since, and they may use it now:
-    then the wait is a whole window.
+    If the last answer leaves room, other nodes may have got that room from the hub since, and may use it now: then the
+    wait is a whole window.
     """
     known_ns = table.meter.fleet_wait_ns(cell, min(cell.capacity, cost), now_ns)
     if known_ns <= MICROSECOND_NS:

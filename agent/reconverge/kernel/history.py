@@ -179,7 +179,7 @@ class History:
             self.add(amount, entries_max)
 
     def forget_before(self, date: int, lasts: int) -> None:
-        """Removes all entries before `date`; each makes room for as much debt, entered at its date plus `lasts`."""
+        """Removes all entries before `date`; in place of each, enters as much debt at its date plus `lasts`."""
         if self.owed:
             self._pay_off(date, lasts)
         first = bisect_left(self._dates, date, self._first)
@@ -301,7 +301,7 @@ class Lows:
         noted."""
 
     def note(self, level: int) -> None:
-        """Notes a look at the bucket, which has drained to `level`."""
+        """Stores a new look: the bucket's level is `level` now."""
         self.looks += 1
         while self._lows and self._lows[-1][1] >= level:
             self._lows.pop()

@@ -171,7 +171,7 @@ class Kernel(Node):
         return table
 
     def lease_with(self, limit: Limit) -> int:
-        """Returns the nanoseconds for which the node's name will last once `limit` is declared, too."""
+        """Returns for how many nanoseconds the node's name will last after an exchange, once `limit` is declared."""
         if self._lease_fixed:
             return self.lease_ns
         if limit.slots:
@@ -179,10 +179,10 @@ class Kernel(Node):
         return max(self.lease_ns, min(LEASE_WINDOWS * limit.window_ns, LEASE_MAX_NS))
 
     def lease_of(self, limit: Limit) -> int:
-        """Returns the nanoseconds after the hub's last answer for which allowances on `limit` may be used.
+        """Returns for how many nanoseconds after the hub's last answer the node may use allowances on `limit`.
 
-        NODES_LEASE_NS stands for the lease of the node's name. The node reports the time to the hub, except for
-        calendar windows: these are long, and a batch has no field for their lease.
+        Returns NODES_LEASE_NS if that is as long as the lease of the node's name. The node reports the time to the hub,
+        except for calendar windows: these are long, and a batch has no field for their lease.
         """
         if limit.slots:
             return limit.window_ns  # for slots, window_ns is the lease; a shorter lease of the name ends it as well
@@ -276,9 +276,9 @@ class Kernel(Node):
         """Takes a batch: returns reports of limits, reports of cells, whether more are due, and whether no cell waits.
 
         With `early`, takes only urgent cells, and the others if they are few. A regular exchange begins a round if
-        `begins` is True, and otherwise continues one. The batch is under way until `install` or `take_back`. `due` has
-        the sync intervals whose limits are due, None for all intervals; of other limits, only urgent cells are taken.
-        `leaving` is for a node that stops: it reports everything.
+        `begins` is True, and otherwise continues one. The batch is under way until `install` or `take_back` is called.
+        `due` has the sync intervals whose limits are due, None for all intervals; of other limits, only urgent cells
+        are taken. `leaving` is for a node that stops: it reports everything.
         """
         if shard_index in self.flights:
             self.take_back(shard_index)  # an exception out of a signal handler prevented it
@@ -350,7 +350,7 @@ class Kernel(Node):
                 self.tables[table.name].tell(cell.key)
 
     def _hear_again(self, shard: ShardState, reports: Reports) -> None:
-        """Queues all cells of a batch again because its answer was applied only in part, and wakes waiting requests."""
+        """Queues all cells of a batch again, as its answer was applied only in part; wakes the requests that wait."""
         known = set(self._cells_of(shard))
         shard.unconfirmed = sum(cell.unconfirmed for cell in known)
         kept = [cell for cell in reports.cells if cell in known]
@@ -390,7 +390,7 @@ class Kernel(Node):
         self.shards[shard_index].under_way_ns = NEVER_NS
 
     def open_account(self, shard_index: int) -> None:
-        """Subtracts what the hub has confirmed from each limit's sums of charges, as a new account begins there."""
+        """Subtracts what the hub has confirmed from each limit's sums of charges, as a new account begins at zero."""
         for table in list(self.tables.values()):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
@@ -455,7 +455,7 @@ class Kernel(Node):
                 table.overflow.room = -1
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
-        """Puts the cells `held`, and all cells taken at `now_ns`, back into their queues. Twice does no harm."""
+        """Puts the cells `held`, and all cells taken at `now_ns`, back into their queues. May be called twice."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):
@@ -483,7 +483,7 @@ class Kernel(Node):
     def _limit_reports(
         self, shard: ShardState, indexes: dict[str, int], now_ns: int, due: Container[int] | None
     ) -> tuple[LimitReport, ...]:
-        """Returns the reports of the limits in `indexes`, then of the limits whose sums have changed."""
+        """Returns the reports of the limits in `indexes`, then of those limits due whose sums have changed."""
         for table in list(self.tables.values()):
             if table.tallies[shard.index].changed and (due is None or table.interval_ns in due):
                 indexes.setdefault(table.name, len(indexes))

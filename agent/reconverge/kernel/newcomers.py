@@ -35,7 +35,7 @@ class Tables(Protocol):
 
 
 class Newcomers:
-    """The new keys of a node that wait for their first report, and the budget for first reports."""
+    """The new keys of a node that wait for their first report to the hub, and the budget for such reports."""
 
     def __init__(self, kernel: Tables, per_second: int) -> None:
         self._kernel = kernel
@@ -112,7 +112,10 @@ class Newcomers:
             table.lock.run(_queue_again, table, shard)
 
     def _close(self, table: Table, tally: Tally, shard: ShardState, now_ns: int, *, used_up: bool) -> int:
-        """Notes how many new keys of a limit still wait; if the budget is used up, returns when the next may go."""
+        """Stores how many new keys of a limit still wait; returns when the next of them may be reported.
+
+        Returns NEVER_NS if none waits, or if the budget is not used up.
+        """
         place = table.name, shard.index
         left = len(tally.fresh) if used_up else 0
         before = self._left.pop(place, 0)
@@ -126,7 +129,7 @@ class Newcomers:
         return tally.fresh_from_ns
 
     def _earned(self, name: str, now_ns: int) -> int:
-        """Returns how many new keys of the limit `name` may be reported now, and stores that credit."""
+        """Returns how many new keys of the limit `name` the budget allows to report now, and stores that budget."""
         most = self.per_second * BURST_NS
         credit, since_ns = self._credits.get(name, (most, now_ns))
         sharing = sum(until_ns > now_ns for limit, until_ns in self._busy.items() if limit != name) + 1

@@ -79,7 +79,10 @@ class Node(KernelFields):
         return shard_of(self.shards, self.namespace, limit_name, key)
 
     def refresh_offset_ns(self, now_ns: int) -> int:
-        """Returns the offset from the monotonic clock to the wall clock, in nanoseconds, for a node without a hub."""
+        """Returns the nanoseconds to add to monotonic time to get wall time, for a node without a hub.
+
+        Measures them again if the last measurement is older than SOLO_REFRESH_NS.
+        """
         return solo_offset_ns(self.shards[0], self.clock, now_ns)
 
     def do_after_unlock(self) -> None:
@@ -128,7 +131,7 @@ def _no_loop() -> None:
 
 
 def _know_all(table: object) -> None:
-    """Does nothing; it is the value of `take_in_again` while no table was dropped."""
+    """Does nothing; it is the value of `take_in_again` as long as no table was dropped."""
 
 
 def _ignore_reentry(name: str) -> None:

@@ -128,7 +128,7 @@ class Tally(TallyFields):
         self._confirmed = (0, 0)
 
     def absorb(self, other: Tally) -> None:
-        """Adds the sums of `other` to these, and sets those of `other` to zero: the hub keeps one account for both."""
+        """Adds the sums of `other` to these, and sets those of `other` to zero: at the hub, both are one limit."""
         self.charged, other.charged = self.charged + other.charged, 0
         self.refunded, other.refunded = self.refunded + other.refunded, 0
         self._reported = self._reported[0] + other._reported[0], self._reported[1] + other._reported[1]

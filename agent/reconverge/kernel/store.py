@@ -98,7 +98,7 @@ class Store(dict[str, Cell]):
         self._empty.append(place)
 
     def _list(self, key: str) -> None:
-        """Adds a key to the index of the keys in this store, unless the index is full."""
+        """Adds a key to `homes`, the index of stores that share keys; a store with too many keys for that gets wide."""
         if self.homes is None or self.beside is None or self.wide:
             return
         if len(self) >= LISTED_MAX:
@@ -128,7 +128,7 @@ class Store(dict[str, Cell]):
         return passed
 
     def jump(self) -> None:
-        """Skips some places, so that the cells returned by the next calls of `pass_by` are a sample of all cells."""
+        """Skips some places, so that the next calls of `pass_by` return a sample of all cells."""
         if self._places:
             places = len(self._places)
             self._hand = (self._hand + (places * JUMP >> 32)) % places

@@ -63,7 +63,7 @@ UNITS: Final = (
 
 
 def unit_of(window_ns: int) -> Unit | None:
-    """Returns the calendar unit that a window of this length stands for, a month for 30 days; None if there is none."""
+    """Returns the calendar unit for which a window of this length stands, such as a month for 30 days; else None."""
     return next((unit for unit in UNITS if unit.window_s * SECOND_NS == window_ns), None)
 
 
@@ -118,7 +118,7 @@ class CalendarWindows:
     def _opens_s(self, number: int) -> int:
         """Returns the first midnight of the first day of window `number`, in seconds since the epoch.
 
-        If the zone's clocks skip that midnight, it is the moment at which midnight would have come without the skip.
+        If the zone's clocks skip that midnight, returns the moment at which it would have come without the skip.
         """
         day = self.unit.first_day(number)
         return (datetime(day.year, day.month, day.day, tzinfo=self._zone) - _EPOCH) // timedelta(seconds=1)

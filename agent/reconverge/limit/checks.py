@@ -73,7 +73,7 @@ def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
 def cost_of(limit_name: str, costs: Mapping[str, int] | None, kind: object) -> int:
     """Returns the cost of one request of `kind`.
 
-    Raises UnknownKind if `costs` has no entry for it, nor for all kinds.
+    Raises UnknownKind if `costs` has no entry for `kind`, and none for all other kinds.
     """
     if costs is not None and isinstance(kind, str):
         cost = costs.get(kind)
@@ -89,7 +89,10 @@ SOFT_MAX: Final = 1
 
 
 def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
-    """Raises InvalidLimit about `text` unless `soft` is from 0 to 1, and `nominal * (1 + soft)` at most `most`."""
+    """Raises InvalidLimit about the limit string `text` unless `soft` is from 0 to 1, and the capacity allowed.
+
+    With `soft`, the capacity is `nominal * (1 + soft)`, and may be at most `most`.
+    """
     if isinstance(soft, bool) or not isinstance(soft, int | float) or not 0 <= soft <= SOFT_MAX:
         problem = (
             f"soft {shown(soft)} is not a fraction from 0 to {SOFT_MAX}; 0.1, or '10%' for agent.limit, is 10 % more"
@@ -104,7 +107,7 @@ def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
 
 
 def check_max_debt(text: str, max_debt: object, *, most: int) -> None:
-    """Raises InvalidLimit unless `max_debt` is a cost from 0 to `most` that a key may owe, or None for no bound."""
+    """Raises InvalidLimit unless `max_debt`, the cost that a key may owe, is from 0 to `most`, or None for no bound."""
     if max_debt is None:
         return
     if isinstance(max_debt, bool) or not isinstance(max_debt, int):

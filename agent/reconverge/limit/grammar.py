@@ -66,7 +66,7 @@ _DECIMAL: Final = re.compile(r"[0-9]+\.[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One quota of a limit string, as it was written; `position` is its offset in the string."""
+    """One quota as it was written in a limit string; `position` is its offset in the string."""
 
     amount: int
     window_s: float
@@ -226,7 +226,7 @@ class _TextReader:
         return int(token.text)
 
     def _after_amount(self, amount: int, position: int) -> InvalidLimit:
-        """Returns the error for an amount without a window; its message corrects an amount that is written like 10k."""
+        """Returns the error for an amount without a window; it shows how to write an amount such as 10k in digits."""
         error = self._expected("'/', 'per' or 'in flight'")
         token = self._peek()
         rest = self._text[token.position + len(token.text) :]

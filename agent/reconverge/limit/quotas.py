@@ -137,7 +137,7 @@ def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
 
 
 def limit_of_quota(name: str) -> str:
-    """Returns the name of the limit to which a quota belongs; a switch of that limit is for all of its quotas.
+    """Returns the name of the limit to which a quota belongs; switching the limit off or on is for all of its quotas.
 
     The result is `api` for `api#2`, the second quota of a limit, and for `api@5/60s`, the quota of one plan in
     contracts. The name of a limit has no "#" and no "@".

@@ -63,7 +63,7 @@ class _Home:
 
 
 class Bridge:
-    """Borrows capacity for one region from the wide hub, and lends it at the region's hub, to the cells that need it.
+    """Borrows capacity for one region from the wide hub, the hub of all regions; lends it to cells at the region's hub.
 
     The wide hub keeps the part of each limit that belongs to no region.
 
@@ -105,7 +105,7 @@ class Bridge:
         self.leaving = False
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
-        """Stores the wishes that the region's hub has answered: the cells of `shard` that need a loan."""
+        """Stores `wishes`, the list by the region's hub of the cells of `shard` that need a loan."""
         self._hear_home(shard, wishes.hub_us, wishes.generation, sent_ns=sent_ns, now_ns=now_ns)
         home = self._homes[shard]
         home.lease_us = max(home.lease_us, wishes.lease_us)
@@ -127,7 +127,10 @@ class Bridge:
                     holding.need = 0
 
     def lendings(self, shard: int, now_ns: int) -> list[LendCall]:
-        """Returns the calls of `lend` to make at the region's hub: for changed loans, and for loans that end soon."""
+        """Returns the calls of `Region.lend` to make at a shard of the region's hub.
+
+        They are about changed loans, and about loans that end soon.
+        """
         home = self._homes[shard]
         if not home.known:
             return []
@@ -250,7 +253,7 @@ class Bridge:
         )
 
     def last_words(self, now_ns: int) -> list[Batch]:
-        """Returns the bridge's last batches, which report the loans that nodes may still hold, and give back the rest.
+        """Returns the bridge's last batches: they report the loans that nodes may still hold, and give back the others.
 
         The wide hub keeps the reported loans until the lease has ended.
         """
@@ -285,7 +288,7 @@ class Bridge:
         )
 
     def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
-        """Returns the report of a cell to the wide hub; keeps the fair part, or what nodes may hold if that is more."""
+        """Returns a loan's report to the wide hub: the region's fair part, or what nodes may hold if that is more."""
         # Never below what nodes of the region may hold: the wide hub grants the difference to another region.
         allowance = max(holding.most(now_ns), min(holding.granted, holding.fair()))
         holding.granted = min(holding.granted, allowance)

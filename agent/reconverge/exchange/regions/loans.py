@@ -1,4 +1,4 @@
-"""A region's loans by cell: the grants of the wide hub, and the part that may be in use at home."""
+"""A region's loans by cell: how much the wide hub grants, and how much of that the region's nodes may be using."""
 
 # Theory of operation.
 #
@@ -70,7 +70,7 @@ that loans do not move to and fro."""
 
 @dataclass(eq=False, slots=True)
 class Holding:
-    """A region's loan of one cell: its state at the wide hub and at the region's hub."""
+    """A region's loan of one cell: how much the wide hub has granted, and how much the region's hub lends to nodes."""
 
     wish: Wish
     shard: int
@@ -104,7 +104,7 @@ class Holding:
     """The allowance that the bridge last reported to the wide hub."""
 
     def most(self, now_ns: int) -> int:
-        """Returns the most of the loan that nodes of the region hold, or have held within the last second, at most.
+        """Returns the most of the loan that nodes of the region may hold now, or may have held in the last second.
 
         The last second counts because another region's clock may be late by a second, and still in a window that is
         over here.
@@ -119,7 +119,7 @@ class Holding:
         return max(self.peak, self.peak_before)
 
     def target(self, now_ns: int, loan_ns: int) -> int:
-        """Returns how much to lend the region: the grant, or the fair part if less; 0 if the region needs no loan."""
+        """Returns how much to lend the region: the grant, or its fair part if that is less; 0 if it needs no loan."""
         if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
             return 0
         return min(self.granted, self.fair())
@@ -136,7 +136,7 @@ class Holding:
 
 
 class LendCall(NamedTuple):
-    """The arguments of one call of `Region.lend`, and the holding that each loan is about."""
+    """The arguments of one call of `Region.lend`, and for each of its loans the `Holding` that it belongs to."""
 
     lender: Lender
     sequence: int
@@ -166,12 +166,12 @@ class Lender:
 
     @property
     def node(self) -> str:
-        """Returns the lender's name at the wide hub, which is a new one after each lease that has ended."""
+        """Returns the lender's name at the wide hub; the lender takes a new name after its lease has ended."""
         return f"{self.name}.{self.name_number}"
 
 
 def need_of(wish: Wish, lent: int, interval_ns: int) -> int:
-    """Returns how much a region needs beyond its own part, for the use of two more rounds or for its lasting demand."""
+    """Returns how much a region needs beyond its own part, for two more rounds or, if more, for its lasting demand."""
     per_s = wish.demand_milli / 1000
     carrying = per_s * wish.window_us / MILLION * wish.capacity / wish.quota
     soon = wish.used + NEED_MARGIN * per_s * 2 * interval_ns / SECOND_NS

@@ -108,7 +108,10 @@ def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) 
 
 
 def first_odd_cell(reports: Sequence[CellReport], answers: Sequence[CellAnswer], bounds: tuple[CellBounds, ...]) -> int:
-    """Returns the index of the first cell answer that is not plausible for its report; -1 if all are plausible."""
+    """Returns the index of the first cell answer that is not plausible for its report; -1 if all are plausible.
+
+    `bounds[report.limit]` are the bounds for the answer to `report`.
+    """
     for place, (report, answer) in enumerate(zip(reports, answers, strict=True)):
         if not _is_plausible(answer, bounds[report[0]]):
             return place
@@ -140,7 +143,7 @@ def _bounds(limit: LimitReport) -> CellBounds:
 
 
 def check_totals(totals: Mapping[str, Totals]) -> None:
-    """Raises HubUnavailable unless `totals` are plausible; sums of many nodes may exceed a single node's numbers."""
+    """Raises HubUnavailable unless `totals` are plausible; as sums of many nodes they may exceed one node's numbers."""
     if not isinstance(totals, dict):
         _refuse("the totals", totals)
     for name, each in totals.items():
@@ -185,13 +188,16 @@ def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
 
 
 def check_posted(payload: bytes | None) -> None:
-    """Raises HubUnavailable if `payload` is neither bytes nor None, which alone a settings store may return."""
+    """Raises HubUnavailable if `payload`, which a settings store has returned, is neither bytes nor None."""
     if payload is not None and type(payload) is not bytes:
         _refuse("the posted payload", payload)
 
 
 def check_text(what: str, value: object, *, least: int = 0, most: int = TEXT_BYTES_MAX) -> None:
-    """Raises HubUnavailable, with `what` in its text, if `value` is no string of `least` to `most` bytes in UTF-8."""
+    """Raises HubUnavailable unless `value` is a string of `least` to `most` bytes in UTF-8.
+
+    `what` is the name of the value in the message.
+    """
     if type(value) is not str or not least <= len(value) <= most:
         _refuse(what, value)
     try:

@@ -36,9 +36,9 @@ def open_hubs(
     odd_cell: OddCell = first_odd_cell,
     hasher: KeyHasher | None = None,
 ) -> OpenedHub:
-    """Opens `hub`, combined with `fallback` if there is one, as `two_hubs` does. Raises InvalidSetting.
+    """Opens `hub`, combined with `fallback` by `two_hubs` unless that is None. Raises InvalidSetting.
 
-    With a `hasher` both hubs receive hashes in place of keys.
+    With a `hasher` both hubs receive hashes in place of keys. `odd_cell` finds an implausible answer about a cell.
     """
     first = _hashed(_opened(hub, settings), hasher, clock)
     settings = replace(settings, credentials=None)  # a fallback has its login in its own URL
@@ -71,7 +71,7 @@ def _hashed(opened: OpenedHub, hasher: KeyHasher | None, clock: Clock) -> Opened
 
 
 def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
-    """Returns the hub from which keys of a shard are read: `hub`, or of `TwoHubs` the one that the node exchanges with.
+    """Returns the hub at which keys of `shard` are read: `hub`, or if that is a `TwoHubs`, the one in use there.
 
     Raises HubUnavailable for a hub that cannot read keys; `name` is its name in the message.
     """

@@ -43,7 +43,7 @@ class HubChoice:
         self._probe_at_ns = 0
 
     def exchanged(self, *, answered: bool, now_ns: int) -> bool:
-        """Notes whether the chosen hub has answered an exchange; returns True if the fallback is the chosen hub now."""
+        """Notes whether the chosen hub has answered an exchange; returns True if this call has chosen the fallback."""
         self._failures = 0 if answered else self._failures + 1
         if not self.primary or self._failures < FAILURES_MAX:
             return False
@@ -61,7 +61,7 @@ class HubChoice:
         return True
 
     def probed(self, *, answered: bool, now_ns: int) -> bool:
-        """Notes whether the primary has answered a probe; returns True if the primary is the chosen hub again."""
+        """Notes whether the primary has answered a probe; returns True if this call has chosen the primary again."""
         if self.primary:
             return False
         self._answers = self._answers + 1 if answered else 0

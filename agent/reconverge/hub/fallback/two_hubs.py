@@ -65,7 +65,7 @@ PROBE_LEASE_US: Final = 1_000_000
 
 
 class TwoHubs:
-    """Exchanges with `primary`, or with `fallback` while that fails. Each keeps the promises of `Hub` by itself.
+    """Exchanges with `primary`, or with `fallback` while that fails. Each of the two keeps the promises of `Hub`.
 
     Together they promise less: nodes that exchange with different hubs do not know of each other, so that up to twice
     the bound may be admitted in the meantime.
@@ -111,7 +111,7 @@ class TwoHubs:
 
     @property
     def with_primary(self) -> bool:
-        """Whether all shards exchange with the primary."""
+        """Returns whether this node exchanges with the primary about all shards."""
         return all(shard.choice.primary for shard in self._shards)
 
     @property

@@ -49,7 +49,7 @@ class Bucket(CellMeter):
         self._drain(cell, self._drained(cell, now_ns), now_ns)
 
     def _own_at_hub(self, cell: Cell, now_ns: int) -> int:
-        """Returns how full of this node's charges the hub's bucket is at `now_ns`, in cost times nanoseconds."""
+        """Returns the part of the hub's bucket that this node's charges fill at `now_ns`, in cost times nanoseconds."""
         used = cell.used * self._window_ns if cell.at_hub else 0
         return max(0, cell.credit + used - self._quota * max(0, now_ns - cell.marked_ns))
 
@@ -147,10 +147,10 @@ class Bucket(CellMeter):
         cell.level = max(cell.level, memory.level_of(cell.key, self._window_ns, now_ns))
 
     def look(self, cell: Cell) -> int:
-        """Returns how many levels of the bucket `Lows` has noted; it notes them from the first call of this method on.
+        """Returns the number by which `give_back` later finds a charge that is made now.
 
-        To correct a charge that is made now, `give_back` needs this number and the levels noted after it. If the free
-        part of the limit stays at the hub, returns a negative number that encodes the time of the charge.
+        It is the number of levels that `Lows` has noted; `Lows` notes levels from the first call of this method on. If
+        the free part of the limit stays at the hub, it is a negative number that encodes the time of the charge.
         """
         if cell.at_hub:
             return -1 - cell.marked_ns
@@ -186,7 +186,7 @@ class Bucket(CellMeter):
         cell.charged -= amount
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns the sum of all costs ever charged, and the bucket's level in thousandths of its unit."""
+        """Returns the sum of all costs ever charged, and the bucket's level in thousandths of a unit of cost."""
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:
@@ -194,7 +194,7 @@ class Bucket(CellMeter):
         return cell.level
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the other nodes' use from an answer, whose `previous` is all nodes' level in thousandths."""
+        """Computes the other nodes' use from `answer`, whose `previous` is the sum of all levels in thousandths."""
         if report.floats or cell.at_hub:
             self._move(cell, report)
         own = report.reset_us >= answer.reset_us and not (report.floats or cell.at_hub)
@@ -215,7 +215,10 @@ class Bucket(CellMeter):
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
-        """Adds the charges that the hub may not have counted to this node's level, and drops the allowance."""
+        """Drops the allowance of a bucket whose free part stays at the hub no longer; does nothing for another bucket.
+
+        Also adds the charges that the hub may not have counted to this node's level.
+        """
         if cell.at_hub:
             beside = self._beside_level(cell) * self._window_ns
             level = cell.level + beside
@@ -256,9 +259,10 @@ class Bucket(CellMeter):
 class StepBucket(Bucket):
     """A bucket that drains by a whole window's quota at once at each edge of a window, and not in between.
 
-    On a node, the part of the quota drains that goes with its allowance, as in a bucket that drains steadily. The edges
-    are those of the hub's clock, and the node drains at an edge only when the edge has certainly passed.
-    `cell.previous` is the cost charged since the next edge may have passed, which does not drain at that edge.
+    On a node, it drains by the part of the quota that corresponds to the node's allowance, as a bucket does that drains
+    steadily. The edges are those of the hub's clock, and the node drains at an edge only when the edge has certainly
+    passed. `cell.previous` is the cost charged since the moment at which the next edge may have passed at the hub; it
+    does not drain at that edge.
     """
 
     leaves_in_use = False
@@ -330,7 +334,7 @@ class StepBucket(Bucket):
         return self._edges_ns(cell, full, self._quota, now_ns) if full > 0 else 0
 
     def _edges_ns(self, cell: Cell, amount: int, rate: int, now_ns: int) -> int:
-        """Returns the nanoseconds until `amount` has drained, if each edge drains a window's worth of `rate`."""
+        """Returns the nanoseconds until `amount` has drained, if each edge drains `rate` times a window's length."""
         if rate <= 0:
             return NEVER_NS
         edges = max(1, -(-amount // (rate * self._window_ns)))

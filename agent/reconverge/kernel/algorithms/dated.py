@@ -128,7 +128,7 @@ class Dated(CellMeter):
         history.changing = False
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Turns the part of `amount`, just charged without a decision, that does not fit into the window into debt.
+        """Makes a debt of the part of `amount`, just charged without a decision, that one window cannot hold.
 
         `sliding-log` has no debt: there the whole amount counts for one window.
         """
@@ -161,7 +161,7 @@ class Dated(CellMeter):
         self._end_taking(cell, history, until_ns)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns this node's use, and for how many microseconds at most it will count; stores that it was reported.
+        """Returns this node's use, and for how many microseconds at most it will count; stores that both are reported.
 
         A debt may count for longer; but two windows are the most that a hub accepts, and the next report comes before
         they end.
@@ -208,7 +208,7 @@ class Dated(CellMeter):
         self._note_others(cell, cell.others_current + taken, now_ns, now_ns)
 
     def _end_taking(self, cell: Cell, history: History, until_ns: int) -> None:
-        """Ends a change that took charges out of the history: debt takes their place, and `cell.used` is set anew."""
+        """Ends a change that took charges out of the history: moves debt into the room, and computes `cell.used`."""
         if history.owed:
             history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
@@ -251,7 +251,7 @@ def history_of(cell: Cell) -> History:
 def begin_change(cell: Cell) -> History:
     """Returns the history of a cell and marks it as changing; repairs it first if an exception interrupted a change.
 
-    Until the change has ended, `settle` runs before any charge is made to the cell.
+    Until the caller clears the mark, `settle` runs before any charge is made to the cell.
     """
     history = history_of(cell)
     if history.changing:

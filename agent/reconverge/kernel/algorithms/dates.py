@@ -90,10 +90,10 @@ class Slices:
     The use is the sum of the counts of the last few slices. The edge of a slice may fall between two nanoseconds: a
     slice is an exact fraction of the window, so that every window's end is the edge of a slice.
 
-    A charge belongs to the slice in which its node's clock is, and no two nodes' clocks agree. So a node begins a slice
-    at the latest moment at which the hub's clock may begin it, as far as the node knows that clock, but never later
-    than the time in the hub's last answer. When a slice is over for any node, it is over for the hub, and for the nodes
-    to which the hub grants the room of its expired charges.
+    A node puts a charge into the slice in which its own clock is, and no two nodes' clocks agree. So a node begins a
+    slice at the latest moment at which the hub's clock may begin it, as far as the node knows that clock, but never
+    later than the time in the hub's last answer. When a slice is over for any node, it is over for the hub, and for the
+    nodes to which the hub then grants the room of expired charges.
     """
 
     additive = True

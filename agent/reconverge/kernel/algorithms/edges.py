@@ -49,7 +49,7 @@ SOLO_REFRESH_NS = 1_000_000_000
 
 
 class Placed(Limited, Protocol):
-    """The fields of a limit that `Edges` reads, its clock and its meter among them. `Table` implements it."""
+    """The fields of a limit that `Edges` reads, such as its clock and its meter. `Table` implements it."""
 
     clock: Clock
 
@@ -65,7 +65,10 @@ class Placed(Limited, Protocol):
 
 
 def solo_offset_ns(shard: Shard, clock: Clock, now_ns: int) -> int:
-    """Returns the nanoseconds to add to the monotonic time to get the wall time, for a node without a hub."""
+    """Returns the nanoseconds to add to monotonic time to get wall time, for a node without a hub.
+
+    Measures them again if the last measurement is older than SOLO_REFRESH_NS.
+    """
     if now_ns - shard.refreshed_ns >= SOLO_REFRESH_NS:
         shard.refreshed_ns = now_ns
         shard.offset_ns = clock.wall_ns() - now_ns
@@ -109,7 +112,10 @@ class Edges:
         cell.until_ns = self._until_ns
 
     def set_room(self, cell: Cell, spare: int) -> None:
-        """Lets the fast path admit `spare` more, if none of these charges has to mark the cell for a report."""
+        """Lets the fast path admit `spare` more cost, if none of these charges has to queue the cell for a report.
+
+        Otherwise, and for a limit that needs the slow path for each charge, lets it admit nothing.
+        """
         unmarked = not (cell.dirty or cell.comfortable or cell.shard.alone)
         room = -1 if unmarked or not self._table.additive else cell.used + spare
         if room != self._room:
@@ -117,7 +123,7 @@ class Edges:
         cell.room = self._room
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Moves the cell to the window of the hub's answer, before the allowances in the answer are installed.
+        """Moves the cell to the window of the hub's answer, before the caller installs the allowances in the answer.
 
         Returns the report and the answer with their window numbers changed to the cell's. At an edge that the hub has
         passed, a bucket drains by the old allowances: new allowances may come from a node whose bucket has already
@@ -129,7 +135,7 @@ class Edges:
         return report, answer
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Moves the cell, with its counts, to the corrected time of the hub; returns whether it has use to report."""
+        """Renumbers the cell's window by the corrected time of the hub; returns whether the cell has use to report."""
         measure(cell)
         if floats(cell):
             cell.allowance = 0  # it was granted for a window that has another number now
@@ -148,7 +154,7 @@ class Edges:
         """Called after a charge. Does nothing; where windows begin with the first charge, a subclass overrides it."""
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:  # noqa: ARG002  # of the cell's own window, elsewhere
-        """Returns the cell's number for the window in which an earlier charge was made in `epoch`; here `epoch`."""
+        """Returns the cell's number for the window of an earlier charge, made in window `epoch`; here the same."""
         return epoch
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
@@ -205,7 +211,7 @@ class Edges:
                 cell.epoch = epoch
 
     def _forget_window(self, cell: Cell, steps: int) -> None:
-        """Begins to measure all nodes' demand for a new window; of the old window, keeps only the demand."""
+        """Clears the counts for a new window, `steps` after the last; keeps the last window's demand on all nodes."""
         table = self._table
         unheard_ns = closes_ns(cell) - cell.heard_ns
         share = min(max(float(unheard_ns) / float(table.window_ns), 0.0), 1.0) if steps == 1 else 1.0

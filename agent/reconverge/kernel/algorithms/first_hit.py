@@ -30,7 +30,7 @@ ANOTHER: Final = 2
 
 
 class FirstHitEdges(Edges):
-    """The windows of a limit each of whose windows begins with the first charge after the previous one."""
+    """The windows of a limit with `align="first-hit"`: each begins with the first charge after the end of the last."""
 
     by_charge = True
 
@@ -57,7 +57,7 @@ class FirstHitEdges(Edges):
     def epoch_of(self, cell: Cell, epoch: int) -> int:
         """Returns the cell's epoch if the window `epoch`, in which a charge was made, overlaps the cell's window.
 
-        Overlapping windows count as one. Otherwise returns a number of which the cell counts no charges.
+        Overlapping windows count as one. Otherwise returns the number of a window in which the cell counts no charges.
         """
         here = cell.epoch != NONE and self._same(epoch, cell.epoch)
         return cell.epoch if here else cell.epoch - ANOTHER
@@ -108,7 +108,7 @@ class FirstHitEdges(Edges):
         return report._replace(epoch=epoch if counted else epoch - ANOTHER), answer._replace(epoch=epoch)
 
     def _adopt(self, cell: Cell, epoch: int, now_ns: int) -> None:
-        """Replaces the cell's window by the hub's window `epoch`; the use counts on if the two windows overlap."""
+        """Replaces the cell's window by the hub's window `epoch`; if the two overlap, the use goes on counting."""
         if cell.epoch == epoch:
             return
         used = cell.used if cell.epoch != NONE and self._same(cell.epoch, epoch) else 0
@@ -120,7 +120,7 @@ class FirstHitEdges(Edges):
         self.anchor(cell, now_ns)
 
     def _same(self, one: int, other: int) -> bool:
-        """Returns whether two epochs stand for overlapping windows, or both for none."""
+        """Returns whether two epochs stand for overlapping windows, or both mean that no window is open."""
         if one < 0 or other < 0:
             return one < 0 and other < 0
         return abs(one - other) * MICROSECOND_NS < self._table.window_ns

@@ -99,7 +99,7 @@ class CellMeter(ABC):
         """Returns the cost charged by this node that still counts, rounded up."""
 
     def own(self, cell: Cell, now_ns: int) -> int:
-        """Returns the result of `used`, plus this node's charges to a bucket whose free part stays at the hub."""
+        """Returns what `used` returns, plus this node's charges to a bucket whose free part stays at the hub."""
         return self.used(cell, now_ns)
 
     @abstractmethod
@@ -122,7 +122,7 @@ class CellMeter(ABC):
         """Returns the nanoseconds for which the use of all nodes certainly leaves no room for `cost`.
 
         There may be room later than that, never earlier. `fleet_wait_ns` is longer by the possible error of the clocks
-        (`cell.lag_ns`); callers ignore the microsecond by which it may be rounded.
+        (`cell.lag_ns`). The result may be rounded by a microsecond, which callers ignore.
         """
         return self.fleet_wait_ns(cell, cost, now_ns) - cell.lag_ns
 
@@ -143,7 +143,7 @@ class CellMeter(ABC):
         cell.marked_ns = 0
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
-        """Stores the use of a cell in `memory` before an eviction; returns False if the cell must stay."""
+        """Stores a cell's use in `memory`, because the cell is evicted; returns False if it must not be evicted."""
         return False
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
@@ -164,7 +164,7 @@ class CellMeter(ABC):
         return self.used(cell, now_ns)
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """Returns the largest number of slots in use at one time lately. Must be called once for each report."""
+        """Returns the recent peak of slots in use, which fades over about a second. Call it once for each report."""
         return self.used(cell, now_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
@@ -180,14 +180,14 @@ class CellMeter(ABC):
         return 0
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Handles an amount that was just charged without a decision, such as the rest of a reservation."""
+        """Handles `amount`, just charged without a decision, such as a reservation's cost beyond what it reserved."""
 
     def returnable(self, cell: Cell, cost: int) -> int:
         """Returns the part of `cost` that counts in the current window; the rest was charged in the previous one."""
         return min(cost, cell.used)
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Takes back `amount` of a charge made in window `epoch` at `mark`, as far as it still counts."""
+        """Takes `amount` back from a charge made in window `epoch`, found by `mark`, as far as it still counts."""
         if epoch == cell.epoch:
             returned = min(amount, cell.used)
             cell.used -= returned
@@ -215,7 +215,7 @@ class CellMeter(ABC):
             cell.silent = answer.silent
 
     def leave_hub(self, cell: Cell) -> None:
-        """Called when the free part of the limit stays at the hub no longer: the node then reports its use in full."""
+        """Called when the free part of the limit no longer stays at the hub: the node then reports its use in full."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         """Moves the confirmed part of this node's use to the other nodes' use.

@@ -76,7 +76,7 @@ class PacedTerms(NamedTuple):
 
 
 class LeakyBucket(Bucket):
-    """A bucket for which requests can also wait in a queue; the first in the queue goes when the bucket is empty.
+    """A bucket for which requests can also wait in a queue; the first of them goes when the bucket is empty.
 
     So requests from the queue go at intervals of their cost divided by the node's part of the rate, even if they would
     fit into the bucket together. `cell.level` is how full the bucket is. `cell.credit` is the part of the level charged
@@ -146,7 +146,7 @@ class LeakyBucket(Bucket):
         cell.late = min(cell.late, self._late_most(cell))
 
     def _late_most(self, cell: Cell) -> int:
-        """Returns the largest amount that may be saved to make up for late timers.
+        """Returns the largest amount of drain that may be saved to make up for late timers.
 
         It is at most the node's allowance, so that a short stall does not lead to a burst larger than the allowance.
         """
@@ -349,7 +349,8 @@ class SmoothWarmingUp(Smooth):
 def pacer_for(limit: Limit, *, merged_only: bool) -> LeakyBucket:
     """Returns the arithmetic of a paced limit.
 
-    With `merged_only`, a cell's level is the level of all nodes together, and drains at the full rate.
+    With `merged_only`, as for a policy that decides by merged totals, a cell's level is the level of all nodes
+    together, and drains at the full rate.
     """
     if limit.algorithm == LEAKY_BUCKET:
         return LeakyBucket(limit, merged_only=merged_only)

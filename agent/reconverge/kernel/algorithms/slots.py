@@ -126,7 +126,7 @@ class Slots(CellMeter):
         cell.counted -= returned
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """Returns the largest number of slots in use at one time lately. Must be called once for each report."""
+        """Returns the recent peak of slots in use, which fades over about a second. Call it once for each report."""
         above = max(0, cell.level - cell.used)
         passed_ns = max(0, now_ns - cell.marked_ns)
         peak = cell.used + above
@@ -173,5 +173,5 @@ def lease_left_ns(cell: Cell, now_ns: int) -> int:
 
 
 def lease_is_over(cell: Cell, now_ns: int) -> bool:
-    """Returns whether the lease has ended for the slots of the cell's key that this node uses."""
+    """Returns whether the lease has ended of the slots that this node uses under the cell's key."""
     return lease_left_ns(cell, now_ns) <= 0

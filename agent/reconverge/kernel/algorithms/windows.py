@@ -33,7 +33,7 @@ class FixedWindow(CellMeter):
         self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Sets the count to zero, and the allowance to the base allowance, with which each window begins."""
+        """Sets the count to zero, and the allowance to `cell.base`, the allowance with which each window begins."""
         cell.allowance = cell.base
         cell.counted = 0
         cell.used = 0

@@ -137,7 +137,7 @@ class AllQuotas:
             return self.refuse_reentry()
 
     def usage(self, key: str) -> Usage:
-        """Returns the usage of the quota that has the least left."""
+        """Returns the usage of the quota of which `key` has the least left."""
         return min(self.usages(key).values(), key=lambda usage: usage.limit - usage.total)
 
     def usages(self, key: str) -> dict[str, Usage]:
@@ -174,7 +174,7 @@ class AllQuotas:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides as `allow`, at `now_ns`; returns for each quota the answer of all, with the window of that quota."""
+        """Decides as `allow` at `now_ns`; returns a verdict for each quota: whether all admit, and its own window."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -197,7 +197,7 @@ class AllQuotas:
         return tuple(table.cost_of(cost, None if table.costs is None else kind) * table.unit for table in self.tables)
 
     def refuse_reentry(self) -> Decision:
-        """Returns the refusal, by the first quota, of a request that its thread makes in the middle of a decision.
+        """Returns the refusal, by the first quota, of a request made while its own thread is in a decision already.
 
         The quotas share one lock, so none of them can decide then.
         """
@@ -261,7 +261,7 @@ class AllQuotas:
             refund_at(table, key, each, now_ns)
 
     def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
-        """Charges all quotas and returns True if each has room on its fast path; otherwise just returns False."""
+        """Charges all quotas and returns True if each has room on its fast path; otherwise only returns False."""
         cells = []
         for table, cost in zip(self.tables, costs, strict=True):
             cell = table.cells.get(key)
@@ -311,7 +311,7 @@ def refuse_all(
     """Counts a refused request; returns for each quota its cell, and whether it has room afterwards.
 
     `weighed[i]` is the room at quota i, and whether `costs[i]` fits. A quota with `count_refused` also counts a request
-    that another quota refuses because that is used up, so a client that asks again has to wait for both quotas.
+    if another quota is used up and so refuses it: a client that asks again has to wait for both quotas.
     """
     parts = list(zip(tables, cells, costs, weighed, strict=True))
     counting = any(table.limit.count_refused for table in tables)

@@ -92,7 +92,7 @@ class AskGate:
         self._now_ns = limit.tables[0].now_ns
 
     def in_doubt(self, key: str, costs: Costs) -> bool:
-        """Returns whether this node cannot decide with certainty: it has no room, but the hub or another node may."""
+        """Returns whether this node is in doubt about a request: it has no room, but another node or the hub may."""
         now_ns = self._now_ns()
         groups = self._groups(costs)
         if any(group.fits_at_once(key, costs, now_ns) for group in groups):
@@ -138,7 +138,7 @@ class AskGate:
         Returns None for a refusal unless `refuse` is True.
 
         `counted` means that `join` has counted the request as demand already. `units[i]` is what quota i charges for a
-        cost of 1; with `units`, the charges can be corrected later.
+        cost of 1; with `units`, the returned charges can be corrected later.
         """
         now_ns = self._now_ns()
         groups = self._groups(costs)
@@ -188,12 +188,12 @@ class AskGate:
         return next((word for word in FIRST_WORDS if word in words), Word.ANSWERED)
 
     def wait_out(self, cells: Sequence[Cell]) -> int:
-        """Queues reports to ask a hub that withholds its free quota again; returns the moment from which it grants."""
+        """Queues reports that ask a hub once more for free quota that it withholds; returns when the hub grants it."""
         return max(cell.table.lock.run(wait_out, cell) for cell in cells)
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
-        """Returns the moment at which a refusal is over at the latest: when the first quota begins a window at zero.
+        """Returns the latest moment at which a refusal is over: when the first of the fixed windows ends.
 
         Returns NEVER_NS if no quota has fixed windows, whose counts begin at zero.
         """
@@ -361,7 +361,7 @@ def _within_allowance(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple
 
 
 def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
-    """Returns whether it is of no use to ask the hub about a request.
+    """Returns whether asking the hub about a request cannot help.
 
     That is so if the policy decides by merged totals alone, or if the next turn at a smooth limit comes soon.
     """

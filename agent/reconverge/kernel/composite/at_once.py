@@ -14,9 +14,10 @@ from reconverge.kernel.engine import COMPILED, Decision, Store, native
 
 
 def stores_of(limit: Decider) -> tuple[Store, ...]:
-    """Returns the store of each quota of a limit, for `hit_all`; an empty tuple if `hit_all` cannot decide.
+    """Returns the store of each quota of a limit, for `hit_all`; an empty tuple if `hit_all` cannot decide about it.
 
-    It cannot for a share, where one of two tables may admit a request, nor without the compiled kernel.
+    `hit_all` cannot decide about a share, where one of two tables may admit a request, nor in an interpreter without
+    the compiled kernel.
     """
     here = COMPILED and not limit.is_share and all(table.compiled for table in limit.tables)
     return tuple([table.cells for table in limit.tables]) if here else ()

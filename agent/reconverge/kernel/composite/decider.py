@@ -43,7 +43,7 @@ class Decider(Protocol):
 
     @property
     def limit(self) -> Limit:
-        """Returns the limit, or the first of its quotas."""
+        """Returns the limit, or the first of its quotas if it has several."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Decider(Protocol):
         ...
 
     def settles(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether a quick check shows that this node decides with certainty, without asking the hub."""
+        """Returns whether a quick check shows that this node can decide with certainty, without asking the hub."""
         ...
 
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
@@ -96,7 +96,7 @@ class Decider(Protocol):
         ...
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns what a request costs at each quota, in the unit of that quota: whole requests, or parts of it."""
+        """Returns what a request costs at each quota, in the unit of that quota: whole requests or fractions of one."""
         ...
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
@@ -111,5 +111,5 @@ class Decider(Protocol):
         ...
 
     def refuse_reentry(self) -> Decision:
-        """Returns the refusal of a request that its thread makes in the middle of another decision."""
+        """Returns the refusal of a request that is made while its own thread is in the middle of another decision."""
         ...

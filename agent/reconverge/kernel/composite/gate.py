@@ -1,6 +1,7 @@
 """Decides when a request that waits in a queue may go, for a limit of one or several tables.
 
-A gate lets the request that tries through, or returns when to try again. The queue decides which request tries first.
+A gate is asked about one request at a time: it lets the request through, or returns when to try again. The queue
+decides which request tries first.
 """
 
 # Theory of operation.
@@ -62,8 +63,8 @@ class Gate(Protocol):
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """Counts a request as waiting, so that the next report asks the hub for its cost.
 
-        Adds each cell to `cells` as soon as the request waits in it, so that an exception out of a signal handler
-        leaves no cell with a waiting request that is gone.
+        Adds each cell to `cells` as soon as the request waits in it, so that the caller can remove the request from
+        these cells even if a signal handler raises an exception halfway.
         """
         ...
 
@@ -147,7 +148,7 @@ class AllOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Refuses a request; returns the answer of the quota with the longest wait, which includes the requests ahead.
+        """Refuses a request; returns the answer of the quota with the longest wait, including that for requests ahead.
 
         Only quotas that lack room for this request or for the requests ahead count a refusal. If all have room, but the
         requests ahead have not gone yet, all quotas count a refusal.

@@ -77,8 +77,8 @@ class Joint(NamedTuple):
 def settle_jointly(parts: Sequence[Part]) -> Joint:
     """Charges all parts of a request in one moment, or none if one limit refuses; returns the answers.
 
-    If it raises CostExceedsQuota or Reentry, nothing is charged. Raises ValueError if a quota occurs in two parts: to
-    look up one of its keys may evict the other, which has not been charged yet.
+    If it raises CostExceedsQuota or Reentry, nothing is charged. Raises ValueError if a quota occurs in two parts:
+    finding the cell of one key may evict the cell of the other, which has not been charged yet.
     """
     tables = [table for part in parts for table in part.limit.tables]
     if len(set(map(id, tables))) < len(tables):
@@ -155,7 +155,7 @@ def _charged(part: Part, option: Weighed, now_ns: int) -> Settled:
 
 
 def _refused(part: Part, options: Sequence[Weighed], now_ns: int) -> Settled:
-    """Counts a refusal at each of `options`, such as a share and its parent's pool; returns that with the least wait.
+    """Counts a refusal at each of `options`, such as a share and its parent's pool; returns that of the shortest wait.
 
     The returned refusal is certain only if all of them are.
     """

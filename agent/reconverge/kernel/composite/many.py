@@ -16,7 +16,10 @@ Many: TypeAlias = Sequence[int] | memoryview
 
 
 def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]]:
-    """Returns the function by which a limit decides about many keys in one call; it takes keys and costs."""
+    """Returns the function by which a limit decides about many keys in one call: the compiled one, or `allow_many`.
+
+    It takes keys, and their costs or None; it returns for each key whether it admits.
+    """
     if COMPILED and len(table.tables) == 1:
         compiled: Callable[[Sequence[str], Many | None], list[bool]] = cast("Any", table.tables[0].cells).allow_many
         return compiled

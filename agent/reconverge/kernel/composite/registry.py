@@ -42,7 +42,7 @@ class Composites:
     def declare(
         self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[Table] | None = None
     ) -> Decider:
-        """Declares the limit `name` with `quotas` by name, and returns it.
+        """Declares the limit `name` with the limit of each quota by the quota's name, and returns it.
 
         If the limit has a share of a parent's quota, `parents` are the parent's tables; otherwise None.
 

@@ -95,7 +95,7 @@ class ShareLimit:
         self._share.reset(key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives a cost back to the share. To the pool, only the settlement of a reservation can give cost back."""
+        """Gives a cost back to the share. The pool gets cost back only when a reservation is settled."""
         self._share.refund(key, cost, kind)
 
     def warm(self, keys: Iterable[str]) -> None:
@@ -120,7 +120,7 @@ class ShareLimit:
         return tuple(verdicts)
 
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
-        """Returns the cost of a request once: it is the same for the share and for the pool.
+        """Returns the cost of a request in a tuple of one: it is the same for the share and for the pool.
 
         Raises InvalidCost or UnknownKind.
         """
@@ -195,5 +195,8 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
 
 
 def _counted(limit: Limit) -> Limit:
-    """Returns `limit` with a fixed quota and burst: two limits are counted alike if their results are equal."""
+    """Returns `limit` without the settings that do not decide how it counts, such as its quota.
+
+    Two limits are counted alike if the results for them are equal.
+    """
     return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

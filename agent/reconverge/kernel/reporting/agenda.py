@@ -76,9 +76,10 @@ class Group:
 
 
 class Agenda:
-    """The schedule of looks at quiet cells, the earliest first. A cell has at most one scheduled look.
+    """The schedule of looks at quiet cells, whose keys have no requests: when to check each for something to report.
 
-    Cells are kept in groups of the same moment; among groups of one moment, the group begun first comes first.
+    A cell has at most one scheduled look. Cells are kept in groups of the same moment; among groups of one moment, the
+    group begun first comes first.
     """
 
     __slots__ = ("_empty", "_group_of", "_groups", "_numbers", "_open")
@@ -198,8 +199,8 @@ def due_cells(
     An early exchange takes the urgent cells. It takes the other changed cells as well if there are at most
     `companions_max`. A regular exchange reserves up to half of its places for cells of the round, so that a limit whose
     cells are all urgent does not delay the others. It also reserves a part for quiet cells that are due for another
-    look. When a round `begins`, urgent cells are taken however recent their last report is; later, only those that are
-    due.
+    look. With the first batch of a round (`begins`), urgent cells are taken however recent their last report is; later,
+    only those that are due.
     """
     waiting = shard.dirty if early else shard.round
     cells: dict[Cell, None] = {}

@@ -364,9 +364,9 @@ def look_again(cell: Cell, now_ns: int) -> bool:
 def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: int) -> None:
     """Schedules the next look at this cell, in case no request about its key comes before.
 
-    The look comes soon while other nodes may lack the allowance that the cell holds, which takes a need of another node
-    in the hub's last answer. Otherwise, the next look at a cell comes after as much time as the cell has been quiet,
-    until none of its use can count any more and the cell can be dropped.
+    The look comes soon while other nodes may lack the allowance that the cell holds, as the hub's last answer shows by
+    a need of theirs. Otherwise, the next look at a cell comes after as much time as the cell has been quiet, until none
+    of its use can count any more and the cell can be dropped.
     """
     table = cell.table
     interval_ns = table.interval_ns
@@ -560,7 +560,7 @@ def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """Returns the headroom that the cell keeps: its fair part of the capacity that was free at the last answer."""
+    """Returns the headroom that the cell keeps: its fair part (`need` of all `needs`) of the capacity last free."""
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:
@@ -572,7 +572,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
-    """Returns whether other nodes may lack so much of what the cell holds that an early exchange is worthwhile."""
+    """Returns whether the cell holds so much that other nodes may lack that an early exchange is worthwhile."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

@@ -41,7 +41,7 @@ class Later:
         return any(due is None or interval_ns in due for interval_ns in self.intervals_ns)
 
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
-        """Defers the cells in `waiting` that are not due, and moves up to `most` deferred cells that are due into it.
+        """Defers the cells in `waiting` that are not due; puts up to `most` deferred cells that are due back into it.
 
         `due` has the sync intervals whose limits are due; None stands for all. Returns whether more deferred cells are
         due.

@@ -28,8 +28,7 @@ def say_again(cell: Cell) -> None:
 def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
     """Drops the cell's allowances, because its node gets a new name; later use is reported under that name.
 
-    If `hub_remembers`, takes the use that the hub has confirmed, and goes on counting under the old name, out of the
-    cell.
+    If `hub_remembers`, subtracts the use that the hub has confirmed, which it goes on counting under the old name.
     """
     table = cell.table
     cell.room = -1
@@ -67,7 +66,7 @@ def give_up_allowance(cell: Cell, now_ns: int) -> None:
 
 
 def forget_confirmed(cell: Cell, now_ns: int) -> None:
-    """Takes the use that the hub goes on counting, under an old name or after a last report, out of the cell.
+    """Subtracts from the cell the use that the hub goes on counting under an old name or after a last report.
 
     Until the hub's next answer, that use counts as use of other nodes. A bucket keeps it: there it counts twice, but it
     drains before long.

@@ -80,7 +80,10 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
 
 
 def take_interest(cell: Cell, now_ns: int) -> None:
-    """Queues a key that was only read for the next exchange; for an early one if the hub has never answered for it."""
+    """Queues a key that was looked at but not charged for a report, unless the hub's last answer about it is recent.
+
+    Requests an early exchange if the hub has never answered about the key.
+    """
     if cell.shard.alone or now_ns - cell.heard_ns <= cell.table.interval_ns:
         return
     report_soon(cell, now_ns)
@@ -169,7 +172,7 @@ def let_stay(cell: Cell) -> None:
 
 
 def _looks_by_itself(shard: Shard, when_ns: int) -> bool:
-    """Returns whether the exchange loop will wake by itself at `when_ns` or before, so that decisions need not."""
+    """Returns whether the exchange loop wakes by itself at `when_ns` or before, so that no decision need wake it."""
     return shard.looks_ns <= when_ns
 
 

@@ -44,7 +44,7 @@ def counted_otherwise(one: Limit, other: Limit) -> list[str]:
 
 
 def why_not(table: LimitState, limit: Limit) -> str | None:
-    """Returns why the table's limit cannot become `limit` while it is in use, as a phrase; None if it can."""
+    """Returns why the table's limit cannot become `limit` while it is in use, as a phrase; None if it can do so."""
     changed = counted_otherwise(table.limit, limit)
     if changed:
         before = ", ".join(f"{name}={getattr(table.limit, name)!r}" for name in changed)

@@ -17,7 +17,7 @@ DEBT_MAX = QUOTA_MAX
 
 
 class HeldSlots(Protocol):
-    """The slots of one key that one caller holds for its work."""
+    """The slots of one key that one caller holds while its work goes on."""
 
     cell: Cell | None
     cost: int
@@ -25,7 +25,7 @@ class HeldSlots(Protocol):
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
-    """Returns the mark by which a later correction finds a charge that is made to `cell` now."""
+    """Returns the mark of a charge that is made to `cell` now, by which a later correction finds the charge."""
     return Mark(cell, cell.epoch, cell.reset_us, table.meter.look(cell))
 
 
@@ -104,7 +104,7 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
 
 
 def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
-    """Gives `cost` back to a key: from its current window as far as possible, and the rest from the previous window."""
+    """Gives `cost` back to a key: to its current window as far as its use there goes, the rest to the window before."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     current = table.meter.returnable(cell, cost)

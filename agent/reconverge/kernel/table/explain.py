@@ -95,7 +95,10 @@ def usage_as_it_stands(table: LimitState, key: str) -> Usage:
 
 
 def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
-    """Returns how much a key has used, rounded up, and this node's allowance, rounded down; queues a report."""
+    """Returns how much a key has used, rounded up, and this node's allowance, rounded down.
+
+    Queues the key for a report, unless the hub's last answer about it is recent.
+    """
     table.edges.advance(cell, now_ns)
     take_interest(cell, now_ns)
     return _usage_of(table, cell, now_ns)

@@ -49,7 +49,7 @@ Allow: TypeAlias = Callable[..., bool]
 
 
 def goes_straight_on() -> bool:
-    """Returns whether, in this interpreter, no other thread can run in the middle of code without calls and loops."""
+    """Returns whether this interpreter never switches threads in the middle of code without calls and loops."""
     known = platform.python_implementation() == "CPython" and sys.version_info < NOT_KNOWN
     return known and not runs_without_lock()
 
@@ -71,9 +71,9 @@ class Decides(Protocol):
 
 
 class HeldLock:
-    """A holder of a table's lock, which can be replaced.
+    """An object whose attribute is the lock of a table, so that the lock can be replaced by another.
 
-    The fast path reads attributes, because a call would take longer.
+    The fast path reads an attribute, because a call would take longer.
     """
 
     __slots__ = ("lock",)
@@ -92,7 +92,7 @@ def charge_at_once(table: Decides) -> None:
 def allow_at_once(table: Decides, held: HeldLock) -> Allow:
     """Returns a function that decides as `Table.allow` does, without the lock if the fast path has room.
 
-    All that it reads is in local variables, which makes it fast.
+    All that the function reads is in local variables, which makes it fast.
     """
     cells, find, now_ns_of = table.cells, table.cells.get, table.now_ns
 

@@ -39,15 +39,16 @@ OTHERS_PASSED = 8
 
 
 def check_size(table: LimitState, cost: int) -> None:
-    """Raises CostExceedsQuota if the limit could never admit `cost`, which is in parts of a request."""
+    """Raises CostExceedsQuota if the limit could never admit `cost`, which is counted in parts of a request."""
     if cost > table.cost_max:
         raise CostExceedsQuota(table.name, cost // table.unit, table.cost_max // table.unit)
 
 
 def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
-    """Returns the cell of a key, and makes one if there is none; the overflow cell if the node has no room for the key.
+    """Returns the cell of a key, and makes one if there is none.
 
-    Raises InvalidKey if `key` is not a valid key.
+    If the node has no room for the key, returns the overflow cell, which counts all such keys together. Raises
+    InvalidKey if `key` is not a valid key.
     """
     cell = table.cells.get(key) if type(key) is str else None
     if cell is not None:
@@ -191,9 +192,9 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
-    """Returns the use that would be remembered if the cell were evicted: -1 if none, NEVER_NS if the cell must stay.
+    """Returns the use that a node without a hub would remember if it evicted the cell.
 
-    The compiled kernel calls this.
+    Returns -1 if there is nothing to remember, and NEVER_NS if the cell must stay. The compiled kernel calls this.
     """
     return -1 if is_unused(cell, now_ns, keep) else used_if_may_leave(cell, now_ns)
 
@@ -201,7 +202,7 @@ def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
 def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
     """Returns whether a cell of a node without a hub has nothing to remember, so that it can be dropped.
 
-    Brings the cell up to `now_ns`. Returns False if `keep`.
+    Brings the cell up to `now_ns`. Always returns False if `keep`.
     """
     used = used_now(cell, now_ns)
     return not keep and not cell.waiters and used == 0 and not is_reset_lately(cell, now_ns)

@@ -31,7 +31,7 @@ def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, b
 
 
 def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cell | None = None) -> tuple[Cell, bool]:
-    """Decides as `decide` does, but without its fast path, so that the cell's meter has counted the charge afterwards.
+    """Decides as `decide` does, but without the fast path; afterwards the cell's meter has counted the charge.
 
     `cell` is the key's cell if the caller has looked it up already, otherwise None.
     """
@@ -54,7 +54,7 @@ def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int
 
 
 def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
-    """Charges `cost`, or counts it as refused: `spare` and `allowed` are what `evaluate` has returned for it."""
+    """Charges `cost`, or counts it as refused; `spare` and `allowed` are what `evaluate` has returned about it."""
     meter = table.meter
     if allowed:
         cell.used += cost
@@ -120,7 +120,10 @@ def is_used_up(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
 
 
 def count_refused_elsewhere(table: LimitState, cell: Cell, cost: int, spare: int, now_ns: int) -> bool:
-    """Counts a cost that another quota of the limit has refused as use; returns whether as much again still fits."""
+    """Counts a cost that another quota of the limit has refused as use of this quota.
+
+    Returns whether this quota still has room for as much again.
+    """
     _count_refused(table, cell, cost, now_ns)
     spare -= cost
     if not cell.shard.alone:
@@ -154,14 +157,14 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
 
 
 def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-    """Returns the most cost that this node may have charged to the key, by the limit's policy."""
+    """Returns the cost up to which the policy lets this node charge the key in all, its earlier charges included."""
     if cell.at_hub or not table.keeps_spare:
         return allowance  # a request that needs more can ask the hub
     return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 
 def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Returns the most cost that this node may charge to a key before the hub's first answer about it.
+    """Returns the cost up to which this node may charge a key in all before the hub's first answer about the key.
 
     It is 0 for a key that may have been evicted.
     """

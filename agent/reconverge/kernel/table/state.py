@@ -33,7 +33,7 @@ until the hub has granted it again."""
 
 
 class Listener(Protocol):
-    """An object with requests that wait until there is room for a key of a limit."""
+    """An object that is notified when there may be room for a key for which its requests wait."""
 
     def tell(self, key: str) -> None:
         """Called when there may be room for `key`. Must neither wait nor fail."""
@@ -132,7 +132,7 @@ class LimitState:
         return self.kernel.shard_of(self.reported_as, key)
 
     def take_terms(self, limit: Limit) -> None:
-        """Takes over what may change of a limit while it is in use, except the quota, which `count_by` sets."""
+        """Takes over the fields of `limit` that may change while a limit is in use; `count_by` sets the quota."""
         self.limit = limit
         self.soft = self.capacity > self.pool.counted.nominal * self.unit
         self.costs = None if limit.costs is None else dict(limit.costs)
@@ -140,7 +140,7 @@ class LimitState:
         """The part of the capacity that a new key cannot use at once, because the limit's `initial` is smaller."""
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by `pool` from now on: the whole limit, or the part of it that no share has taken."""
+        """Counts by `pool` from now on: a copy of the limit with the part of its quota that no share has taken."""
         # What refuses everything is asked only by requests that something else refuses, as they cost more than its
         # `cost_max` of 0; see `Closed` in `limiter/enforcement/closed.py`.
         counted = pool.counted
@@ -189,7 +189,7 @@ class LimitState:
         self.evicted.forget()
 
     def all_cells(self) -> list[Cell]:
-        """Returns all cells of the limit, including the overflow cell."""
+        """Returns all cells of the limit; one may be the overflow cell, which counts all keys beyond `keys_max`."""
         overflow = self.overflow
         return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
 

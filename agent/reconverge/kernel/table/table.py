@@ -80,7 +80,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Verdict(NamedTuple):
-    """One decision, with its window and its moment by this node's estimate of the hub's clock."""
+    """One decision, with the number of its window and its moment by this node's estimate of the hub's clock."""
 
     allowed: bool
     epoch: int
@@ -130,7 +130,7 @@ class Table(LimitState):
         self.choose_path()
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by `pool` from now on: the whole limit, or the part of it that no share has taken."""
+        """Counts by `pool` from now on: a copy of the limit with the part of its quota that no share has taken."""
         super().count_by(pool)
         self.waiter = waiter_for(self)
 
@@ -227,7 +227,7 @@ class Table(LimitState):
         return self.usages(key)[self.name]
 
     def usages(self, key: str) -> dict[str, Usage]:
-        """Returns the usage of `key` by the name of the quota, which is the table's name."""
+        """Returns the usage of `key`, in a dictionary with one entry under the name of this table."""
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         now_ns = self.now_ns()
@@ -372,7 +372,7 @@ class Table(LimitState):
 
     @staticmethod
     def verdict(cell: Cell, allowed: bool, now_ns: int) -> Verdict:
-        """Returns the verdict for a decision that was made about a cell at `now_ns`."""
+        """Returns the verdict for a decision about a cell at `now_ns`, which has admitted the request if `allowed`."""
         slice_number = 0 if cell.history is None else cell.history.date + cell.history.shift
         return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone, slice_number)
 
@@ -383,7 +383,7 @@ class Table(LimitState):
 
     @staticmethod
     def check_cost(cost: object) -> int:
-        """Returns `cost` if it is a whole number of zero or more. Raises InvalidCost."""
+        """Returns `cost` if it is a whole number, and not negative. Raises InvalidCost otherwise."""
         if type(cost) is not int:
             raise InvalidCost(cost, f"is of type {type(cost).__name__}")
         if cost < 0:
@@ -406,12 +406,12 @@ class Table(LimitState):
             listener.tell(key)
 
     def refuse_reentry(self) -> Decision:
-        """Returns the refusal of a request that its thread makes in the middle of another decision."""
+        """Returns the refusal of a request that is made while its own thread is in the middle of another decision."""
         self.note_reentry()
         return Reentered(False, self.nominal // self.unit, 0, REENTRY_RETRY_S, 0.0, inf, self.name, certain=False)
 
     def note_reentry(self) -> None:
-        """Counts a call that interrupted its own thread in a decision; the first such call of the node is logged."""
+        """Counts a call made while its own thread was in a decision; the first such call of the node is logged."""
         self.reentered += 1
         self.kernel.note_reentry(self.name)
 
@@ -455,7 +455,7 @@ class Table(LimitState):
         return (self.cost_of(cost, kind) * self.unit,)
 
     def leave(self, pool: Limit) -> None:
-        """Counts by `pool`, the part of the limit that no share has taken, after another share was taken out of it.
+        """Counts by `pool`, the part of the limit that no share has taken, because another share was taken out of it.
 
         May be called only before the first request of the limit.
         """
@@ -473,7 +473,7 @@ class Table(LimitState):
         self.choose_path()
 
     def join_tiers(self) -> None:
-        """Adds this table to `tiers`, the tables between which keys of one limit move, unless it was added last."""
+        """Adds this table to `tiers`, the tables between which keys of one limit move, unless it is the last there."""
         if self.tiers[-1:] != [self]:
             self.tiers.append(self)
 

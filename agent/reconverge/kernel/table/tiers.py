@@ -52,7 +52,7 @@ def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
 
 
 def home_of(table: LimitState, key: str) -> LimitState:
-    """Returns the table that has `key`, of the tables that share their keys with `table`; `table` if none has it."""
+    """Returns the table that has `key`: `table`, or another one that shares its keys; `table` if none has it."""
     cell = _cell_beside(table.cells, key) if key not in table.cells else None
     return table if cell is None else cast("LimitState", cell.table)
 

@@ -32,7 +32,7 @@ class Waiter:
         self._table = table
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns the room for cost, and whether the first waiting request may go. Charges nothing."""
+        """Returns how much cost fits, and whether the first waiting request may go. Charges nothing."""
         return evaluate(self._table, cell, cost, now_ns)
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
@@ -85,7 +85,7 @@ class Waiter:
         return nothing_free_ns(table, cell, cost, now_ns)
 
     def queue_up(self, cell: Cell, cost: int, now_ns: int, cells: list[Cell]) -> None:
-        """Notes that a request waits in the cell, and adds the cell to `cells`."""
+        """Counts a request as waiting in the cell, and adds the cell to `cells`."""
         if not cell.waiters:
             # Evaluated before the waiter counts, so that the time until now is not taken for the delay of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]
@@ -145,10 +145,10 @@ class PacedWaiter(Waiter):
         self._pacer = pacer
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns a number for `go`, and whether a request may go on credit: the debt is 0, and the node has some rate.
+        """Returns a number for `go`, and whether a request may go on credit: without debt, and with a part of the rate.
 
-        The number is no amount of cost. It only decides whether to request an early exchange: it is below the low-water
-        mark if the node has no allowance, and at the mark if it has one.
+        The number is no amount of cost. `go` only derives from it whether to request an early exchange: it is below the
+        low-water mark if the node has no allowance, and at the mark if it has one.
         """
         self._table.edges.advance(cell, now_ns)
         spare = -1 if cell.allowance <= 0 else cell.low_water
@@ -176,7 +176,10 @@ class PacedWaiter(Waiter):
         return next_turn_ns(self._table, cell, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:  # noqa: ARG002  # likewise
-        """Returns the nanoseconds until a request may go behind `ahead`, by the present allowance; 0 without one."""
+        """Returns the nanoseconds until a request may go behind a cost of `ahead`, at the present allowance.
+
+        Returns 0 if the node has no allowance.
+        """
         turn_ns = self._pacer.turn_ns(cell, ahead, now_ns)
         return 0 if turn_ns >= NEVER_NS else turn_ns  # an exchange may bring an allowance at any time
 
