@@ -86,8 +86,8 @@ from reconverge_sync.merge.recalling import Recalls
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
-"""After this many of its own intervals without a report, a node may be using all of its allowances, so the hub counts
-them as used."""
+"""After this many of its own intervals without a batch, and after more than a pause of SPEAK_UP_US, a node may be using
+all of its allowances, so the hub counts them as used."""
 SPEAK_UP_US = 1_000_000
 """The longest pause of nodes between attempts, and between exchanges without reports, in microseconds. Once a hub is
 back, all nodes that can have reported within an interval and this time."""
@@ -216,14 +216,14 @@ class LedgerShard:
             self.stirred_us = hub_us
         # To go through all nodes costs 0.3 us for each, so it waits until one of them may be silent.
         if hub_us <= self.calm_us:
-            self.calm_us = min(self.calm_us, hub_us + SILENT_INTERVALS * batch.interval_us)
+            self.calm_us = min(self.calm_us, hub_us + _silent_after_us(batch.interval_us))
             return
         silent_us: list[int] = []
         for record in self.nodes.values():
             if not record.gone and hub_us - record.seen_us > record.lease_us:
                 self.stirred_us = max(self.stirred_us, record.seen_us + record.lease_us)
             elif not record.gone:
-                silent_us.append(record.seen_us + SILENT_INTERVALS * record.interval_us)
+                silent_us.append(record.seen_us + _silent_after_us(record.interval_us))
         self.calm_us = min(silent_us, default=0)
         self.live = len(silent_us)
 
@@ -464,7 +464,7 @@ class LedgerShard:
                 departed.fold(entry, rule)
                 del cell.entries[name]
                 continue
-            if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
+            if hub_us - seen_us > _silent_after_us(max(interval_us, rule.interval_us)):
                 entry.need_milli = entry.demand_milli = entry.ask = 0
                 cell.silent += max(0, entry.allowance - floor(entry.used(rule, cell, hub_us)))
             lingers = lingers or left  # its work in progress may go on
@@ -493,6 +493,14 @@ def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_
     idle_us = until_us if held else entry.seen_us
     entry.depart(rule, cell, hub_us, idle_us)
     cell.drain_by_spare(entry, rule, hub_us, idle_us)
+
+
+def _silent_after_us(interval_us: int) -> int:
+    """Returns the microseconds without a batch after which a node that exchanges every `interval_us` counts as silent.
+
+    A node with nothing to report sends a batch after SPEAK_UP_US.
+    """
+    return max(SILENT_INTERVALS * interval_us, SPEAK_UP_US + interval_us)
 
 
 def _in_window(limit: LimitReport, report: CellReport, cell: LedgerCell, rule: LimitRule) -> CellReport:

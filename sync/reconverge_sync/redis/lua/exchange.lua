@@ -52,7 +52,7 @@ local CELLS_MAX -- from hub/json_codec.py
 local QUOTA_MAX -- from limit/limit.py
 local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US, DEBT_MAX -- from merge/bounds.py
 local NEEDS_MAX, NEED_MAX_MILLI, SAID_MAX, RESET_AHEAD_MAX_US -- from merge/bounds.py
-local SILENT_INTERVALS, SWEEP_US, SCANNED_MAX, TURN -- from merge/rule.py
+local SWEEP_US, SCANNED_MAX, TURN -- from merge/rule.py
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 local call = redis.call
@@ -156,6 +156,11 @@ local function time_to_live(of, lease_us, interval_us)
   local REMEMBERED_US -- from merge/ledger.py
   local lives_us = of.counts_for_us + 2 * lease_us + 4 * max(interval_us, of.own_interval_us)
   return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
+end
+
+local function silent_after_us(interval_us)
+  local SILENT_INTERVALS, SPEAK_UP_US -- from merge/rule.py
+  return max(SILENT_INTERVALS * interval_us, SPEAK_UP_US + interval_us)
 end
 
 local function learning_us(of, lost)
@@ -1049,7 +1054,7 @@ local function scan_others(key, fields)
         fold()
         gone[#gone + 1] = name
       else
-        if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.own_interval_us) then
+        if hub_us - seen_us > silent_after_us(max(interval_us, rule.own_interval_us)) then
           changed = true
           entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
           cell_silent = cell_silent + max(0, entry_allowance - floor(used_of(entry_current, entry_previous)))
@@ -1459,7 +1464,7 @@ end
 local function look_around()
   local calm_us, live = nil, 0
   for _, record in pairs(all_records()) do
-    local seen_us, silent_us = record[1], record[1] + SILENT_INTERVALS * record[3]
+    local seen_us, silent_us = record[1], record[1] + silent_after_us(record[3])
     if record[5] == 0 and hub_us - seen_us > record[4] then
       meta.stirred_us = max(meta.stirred_us, seen_us + record[4])
     elseif record[5] == 0 then
@@ -1566,7 +1571,7 @@ if batch.leaving then
   call('HSET', KEYS[1], 'stirred', whole_text(hub_us))
 end
 do
-  local silent_us = hub_us + SILENT_INTERVALS * batch.interval_us
+  local silent_us = hub_us + silent_after_us(batch.interval_us)
   if hub_us > meta.calm_us then
     look_around()
   elseif silent_us < meta.calm_us then
