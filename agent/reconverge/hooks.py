@@ -74,7 +74,7 @@ class ExchangeFailed:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """An event: other published settings than before (`reconverge.published.settings`) have come into force."""
+    """An event: the published settings that this node applies (`reconverge.published.settings`) have changed."""
 
     version: int
     """The version of the published settings now in force; 0 if the agent follows its own settings again."""
@@ -87,7 +87,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class SettingsRejected:
-    """An event: since the agent's last look at its counters, this node has rejected published settings."""
+    """An event: since the agent's last look at its counters, this node has refused to apply published settings."""
 
     reason: str
     """Why the node rejected the published settings: one of `reconverge.published.envelope.REASONS`, or "unfit"."""
@@ -142,11 +142,11 @@ class Hooks(Protocol):
         ...
 
     def settings_changed(self, event: SettingsChanged, /) -> None:
-        """Called when other published settings have come into force."""
+        """Called when the published settings that this node applies have changed."""
         ...
 
     def settings_rejected(self, event: SettingsRejected, /) -> None:
-        """Called when settings were published that this node has rejected."""
+        """Called when this node has refused to apply published settings."""
         ...
 
     def looked(self, event: Look, /) -> None:
@@ -186,7 +186,7 @@ class SilentHooks(Hooks):
 
 
 class LogHooks(SilentHooks):
-    """Hooks that log each kind of event of each limit, at most once in `every` seconds, with its facts as `extra`.
+    """Hooks that log events, at most one of each kind and limit in `every` seconds, with the event's fields as `extra`.
 
     Keys are the users' data: the log shows keys hashed by `key_hash`, and in clear only if `show_keys` is True.
 

@@ -667,7 +667,7 @@ class Agent:
     def plan_pace(
         self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> Callable[[], None]:
-        """Checks a change of the interval, and returns a function that makes it without fail; see `change_pace`."""
+        """Checks a change of the interval. Returns a function that makes it and cannot fail; see `change_pace`."""
         if limit is not None:
             self.limiter(limit, Limiter)
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
@@ -845,7 +845,7 @@ class Agent:
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
         """Registers a bound method that is called when an identity is erased, as long as its object lives.
 
-        The method gets a function that returns whether a name is to be erased. It must neither wait nor raise.
+        The method gets a function that returns whether a name is to be erased. The method must neither wait nor raise.
         """
         self._erasing.listen(method)
 

@@ -53,7 +53,7 @@ def assemble(
     key_secret: str | bytes | None,
     credentials: Credentials | None,
 ) -> Parts:
-    """Opens the hubs without connecting, and makes the kernel.
+    """Opens the hubs without connecting, makes the kernel, and returns both.
 
     Raises InvalidSetting, UnknownHub, EventletPatched.
     """
@@ -97,7 +97,7 @@ def assemble(
 
 
 def hasher_of(secret: str | bytes | None, *, namespace: str) -> KeyHasher | None:
-    """Returns a hasher of keys with `secret`, by default the environment's; None if neither is set.
+    """Returns a hasher of keys with `secret` or, if that is None, with the environment's secret; None without both.
 
     Raises InvalidSetting for an invalid secret.
     """

@@ -91,9 +91,9 @@ _said = set[str]()
 
 
 def hub_as_said(hub: H | str | None) -> H | str:
-    """Returns `hub`; if it is None, the URL in the environment, or `memory://`, with a warning once, without one.
+    """Returns `hub`; if it is None, the URL in the environment. Without a URL, logs a warning and returns `memory://`.
 
-    Raises InvalidSetting, with the name of the variable, for an invalid value in the environment.
+    Logs it once in a process. Raises InvalidSetting, with the variable's name, for an invalid URL in the environment.
     """
     if hub is not None:
         return hub

@@ -184,9 +184,9 @@ class Erasing:
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next look asks the hub one short question: there is one hub, and nothing to erase.
+        """Returns whether the next read at the hub is one short question: there is one hub, and nothing to erase.
 
-        With two hubs, the look takes place beside the exchanges: a hub that does not answer must not delay exchanges
+        With two hubs, the read takes place beside the exchanges: a hub that does not answer must not delay exchanges
         with the other hub.
         """
         return self._hubs == 1 and not (self._marks or self.leaving or self._to_drop)

@@ -77,7 +77,7 @@ async def ask_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycl
 
 
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
-    """Returns the use at a hub of each key in `asked`. `kernel` has the tables: a node's, or an `asking_kernel`.
+    """Returns the use at a hub of each key in `asked`. `kernel`, a node's or an `asking_kernel`, has the tables.
 
     Keys of one shard are read at one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
     """

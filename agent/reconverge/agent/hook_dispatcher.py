@@ -46,7 +46,7 @@ ALIKE_MIN: Final = 0.85
 
 
 def _check_names(hooks: object) -> None:
-    """Raises InvalidSetting for a method that is named almost as an event for which the object has no own method."""
+    """Raises InvalidSetting for a method whose name is almost an event's, if `hooks` has no method for that event."""
     for cls in type(hooks).__mro__:
         if cls.__module__ == Hooks.__module__:
             continue
@@ -84,7 +84,7 @@ class HookDispatcher:
         self.start_over()
 
     def start_over(self) -> None:
-        """Makes a new beginning, also in a forked child, which has neither its parent's thread nor its counts."""
+        """Starts anew, also in a forked child, which has neither its parent's thread nor its counts."""
         self._end = threading.Event()  # fork: this makes another one for the child
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -229,7 +229,7 @@ def _taken(queue: deque[Any]) -> Iterator[Any]:
 
 
 class _Keys:
-    """The keys of events by limit, until the events are reported."""
+    """The keys that events of one kind, such as refusals, were about, by limit, until hooks are called with them."""
 
     def __init__(self) -> None:
         self._keys: dict[str, dict[str, None]] = {}

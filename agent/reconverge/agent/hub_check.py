@@ -59,7 +59,7 @@ class RequiredHub:
 def until_answered(
     exchanges: ExchangeDriver, syncers: Sequence[Syncer], *, hub_name: str, timeout_s: float
 ) -> Iterator[float]:
-    """Asks every shard of the hub, and yields the seconds to sleep before each next look, until all have answered.
+    """Asks every shard of the hub. Until all have answered, yields the seconds that the caller has to sleep each time.
 
     Raises:
         HubUnavailable: a setting keeps the hub from answering, or it has not answered for `timeout_s`.

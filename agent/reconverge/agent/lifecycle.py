@@ -98,7 +98,7 @@ class Lifecycle:
             self._kernel.wake = self.wake
 
     def in_a_block(self) -> None:
-        """Notes that a `with` block holds the agent: it will be stopped, so a second agent is no mistake."""
+        """Notes that a `with` block holds the agent and will stop it, so that a second agent causes no warning."""
         if self._in_use is not None:
             self._in_use.ends()
             self._in_use = None
@@ -145,7 +145,7 @@ class Lifecycle:
             self._in_use.ends()
 
     def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
-        """Checks the hub as `Agent.check` does, but yields the seconds to sleep before each next look."""
+        """Checks the hub as `Agent.check` does, but yields the seconds that the caller has to sleep each time."""
         timeout_s = in_seconds(timeout)
         check_seconds("timeout", timeout_s, 0.0, 3600.0)
         self.required.checks()

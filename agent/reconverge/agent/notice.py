@@ -57,7 +57,7 @@ class AgentInUse:
         self._number = next(self._numbers)
 
     def begins(self) -> None:
-        """Notes that the agent exchanges from now on."""
+        """Notes that the agent exchanges from now on; logs a warning if another one does, and was not stopped."""
         known = self._unstopped.setdefault((os.getpid(), self._hub_name, self._namespace), set())
         if len(known) < 2:
             known.add(self._number)
@@ -82,7 +82,7 @@ class ShortWindows:
         self._logged = LoggedOnce()
 
     def look(self, tables: Iterable[Table]) -> None:
-        """Checks the quotas of tables that were just declared, or whose interval may have changed."""
+        """Logs the quotas with short windows among `tables`, which are new or may have another interval."""
         for table in tables:
             short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
             if short and self._logged.is_new(table.name):

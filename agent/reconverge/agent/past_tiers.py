@@ -47,7 +47,7 @@ class PastTiers:
             self.look()
 
     def keep(self, name: str) -> None:
-        """Keeps the limit called `name`, which is declared again. The caller holds the lock for declarations."""
+        """Keeps the limit `name` from being dropped, as it is declared again. The caller has the declarations' lock."""
         self._names.pop(name, None)
 
     def look(self) -> None:

@@ -97,7 +97,7 @@ class LazyGroup(TyperGroup):
         return list(self.deferred)
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Reads the options before the name of a command. The error for an unknown one shows its place."""
+        """Reads the options before a command's name. The error for an option of the command shows where it belongs."""
         command = next((each for each in args if each in self.deferred), "COMMAND")
         try:
             return super().parse_args(ctx, args)

@@ -133,9 +133,9 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
 
 
 def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
-    """Returns the tokens named in `said`, one a line, and an empty text.
+    """Returns the lines of `said`, each of which names a token, and an empty text.
 
-    If `said` has no lines, makes a token: returns one line that names it, and the token itself.
+    If `said` has no lines, makes a token: returns one line that names it, and the token itself in place of the text.
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:

@@ -291,7 +291,7 @@ def _checked_ns(name: str, value: float, least: float, most: float) -> int:
 
 @contextmanager
 def progress_bar(total: int, processes: int) -> Generator[Callable[[], None]]:
-    """Shows how many of `total` runs are done. Yields the function to call after each."""
+    """Shows how many of `total` runs are done. Yields a function to be called after each run."""
     done = count(1)
     with progress_shown(f"simulating {total} runs on {min(processes, total)} processes", MofNCompleteColumn()) as show:
         show("simulating", 0, total)

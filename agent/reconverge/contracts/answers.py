@@ -35,15 +35,15 @@ class UsageMeter(Protocol):
         refused: bool = False,
         address: str | None = None,
     ) -> None:
-        """Counts one request of a customer; `charges` has the name of each limit with the cost charged to it."""
+        """Counts one request of the customer `identity`; `charges` pairs the name of each limit with its charge."""
 
 
 @runtime_checkable
 class ErasableMeter(Protocol):
-    """A usage meter that can forget the counts of identities; `reconverge.usage.Meter` implements this interface."""
+    """A usage meter that can forget the counts of customers; `reconverge.usage.Meter` implements this interface."""
 
     def erase(self, is_named: Callable[[str], bool]) -> None:
-        """Forgets all identities for which `is_named` returns True."""
+        """Forgets the counts of all customers for whose names `is_named` returns True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Standing:
     """Whether these terms are provisional, until the customer's page has come."""
 
     def kind(self, kind: str | None) -> str | None:
-        """Returns `kind` for a call of the contract's only limiter; None if the limiter has no costs by kind."""
+        """Returns the kind of request to pass to `plain`: `kind` itself, or None if `plain` has no costs by kind."""
         return kind if self.plain is not None and self.plain.control.has_costs else None
 
 
@@ -161,7 +161,7 @@ def check_facts(term: Term, facts: Mapping[str, object]) -> None:
 
 
 def hub_name(term: Term) -> str:
-    """Returns the limit's name at the hub; if it counts by more than the customer, the facts' names are in the name.
+    """Returns the limit's name at the hub, with the names of its facts unless it counts by the customer alone.
 
     If the name would be too long, a hash stands in place of the facts' names.
     """
@@ -200,7 +200,7 @@ def unwritten(text: str) -> str:
 
 
 def label_of(term: Term) -> str:
-    """Returns the limit's name in a `ContractDecision`; a former contract's limit has "(former" and its quota there."""
+    """Returns the limit's name in a `ContractDecision`, such as "calls", or "calls (former 10/minute by customer)"."""
     return f"{term.name} (former {tier_name(term.limit)} by {', '.join(term.by)})" if term.former else term.name
 
 

@@ -47,7 +47,7 @@ INTERVAL_NS: Final = SECOND_NS
 
 
 class CustomerRequest(NamedTuple):
-    """One recorded request. Item i of `facts`, `costs` or `settles` is for the name at i in that field of `Shape`."""
+    """One recorded request. Item i of `facts`, `costs` or `settles` belongs to item i of the same field of `Shape`."""
 
     moment_ns: int
     """Nanoseconds since 1970; never earlier than the moment of the previous request."""
@@ -183,14 +183,14 @@ class CentralLimiter:
         return ()
 
     def _declare(self) -> None:
-        """Declares the limits of all plans when the recording begins, as a paced limit stores permits from then on."""
+        """Declares the limits of all plans when the recording begins: a paced limit stores permits from then on."""
         for plan in self._document.plans.values():
             for name, each in plan.limits.items():
                 if not each.limit.slots:
                     self._table((name, each.limit), name, each.limit)
 
     def _be_at(self, moment_ns: int) -> None:
-        """Sets the clock to `moment_ns`, and charges the later costs of all requests that have ended by then."""
+        """Sets the clock to `moment_ns`, and charges the settlements of all requests that have ended by then."""
         settlements = self._settlements
         while settlements and settlements[0].due_ns <= moment_ns:
             over = settlements.popleft()
@@ -286,7 +286,7 @@ class CentralLimiter:
 
 
 def _place(names: Sequence[str], limit: str) -> int:
-    """Returns the index of the limit's name in `names`; if it is not there, that of EVERY_LIMIT; -1 without either."""
+    """Returns the index of `limit` in `names`, or else the index of EVERY_LIMIT; -1 if `names` has neither."""
     wanted = limit if limit in names else EVERY_LIMIT
     return names.index(wanted) if wanted in names else -1
 
@@ -298,7 +298,7 @@ def _key_of(facts: Sequence[str]) -> str:
 
 
 def _switched(claims: Sequence[_CentralClaim], moment_ns: int) -> tuple[list[_CentralClaim], list[_CentralClaim]]:
-    """Returns two lists: the claims on limits that are on, and the claims on limits in shadow."""
+    """Returns two lists: the claims on limits that are on, and those on limits in shadow; drops all other claims."""
     words = [switch_at(claim.asked.term, claim.key, moment_ns / SECOND_NS) for claim in claims]
     pairs = list(zip(words, claims, strict=True))
     return [claim for word, claim in pairs if word == "on"], [claim for word, claim in pairs if word == "shadow"]
@@ -325,7 +325,9 @@ def _refusing(claims: Sequence[_CentralClaim]) -> tuple[str, ...]:
 
 
 def _has_room(claim: Claimed, refusing: Claimed) -> bool:
-    """Returns whether the limit of `claim` would admit a request that was refused for `refusing`. Charges nothing.
+    """Returns whether the limit of `claim` would admit a request that the limit of `refusing` has refused.
+
+    Charges nothing.
 
     `claim` and `refusing` may be the same. The compiled kernel is asked first, as it detects a refusal in a fraction of
     the time that the full test takes.

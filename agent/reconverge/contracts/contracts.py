@@ -519,12 +519,12 @@ class Contracts:
         return Standing(terms.plan, parts, terms.until, plain, pending)
 
     def _begin_standings_anew(self) -> None:
-        """Empties the cache of customers' limits in force; entries move to `_formerly`. The caller holds the lock."""
+        """Moves all cached limits of customers to `_formerly`, as another document applies. The caller has the lock."""
         self._formerly = (self._standings, *self._formerly)
         self._standings = {}
 
     def _keep_pending(self) -> None:
-        """Drops all entries of `_formerly` except provisional ones, which are needed when the customer's page comes."""
+        """Drops from `_formerly` all but provisional limits, which are needed when a customer's page is fetched."""
         formerly = self._formerly
         kept: dict[str, Standing] = {}
         for standings in reversed(formerly):
@@ -665,7 +665,7 @@ def _joined(asked: Sequence[Asked]) -> list[Asked]:
 def _closed_to(
     joined: Sequence[Asked], cost: int, kind: str | None
 ) -> list[tuple[Decision, Reservation | None]] | None:
-    """Returns the decisions of all limits in `joined` if one has a quota of 0, and charges none; None if none has."""
+    """Returns the decisions of all `joined` limits, without a charge, if one has a quota of 0; else returns None."""
     if not any(is_closed(each.limiter) for each in joined):
         return None
     return [(_decision_of(each, each.limiter.test, cost, kind), None) for each in joined]

@@ -279,7 +279,7 @@ def _check_shared_counts(plans: Mapping[str, Plan]) -> None:
 
 
 def _following(plan: Plan, then: str | None, plans: Mapping[str, Plan]) -> list[Plan]:
-    """Returns the plans that follow `plan`: first `then`, if given; the customer's limits must be valid under each."""
+    """Returns the plans that a customer on `plan` may come to: the plan `then`, if given, and those after `plan`."""
     following = [] if then is None else [plans[then]]
     while plan.then is not None:
         plan = plans[plan.then]

@@ -80,7 +80,7 @@ class LimitStanding:
 
     @property
     def would_refuse(self) -> bool:
-        """Whether this limit would refuse the customer's next request if the limit were on, and not in shadow."""
+        """Whether this limit is in shadow for the customer, and would refuse its next request if it were on."""
         return not self.off and (self.decision.would_refuse or (self.shadow and not self.decision.allowed))
 
 
@@ -121,7 +121,7 @@ class LimitExplained:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The explanation for one customer: whether it is admitted now, and if not, which limits refuse, how long."""
+    """The explanation for one customer: whether it is admitted now, and if not, which limits refuse it, how long."""
 
     customer: str
     plan: str
@@ -151,7 +151,7 @@ class Explainer(Protocol):
     """
 
     def explain(self, customer: str, **facts: str) -> Explanation:
-        """Explains whether a customer may go on now. `facts` are the facts by which limits count, as in `user="ada"`.
+        """Explains whether a customer's next request would be admitted; `facts` are the facts by which limits count.
 
         Raises MissingFact if a limit counts by a fact that `facts` lacks, and InvalidKey for a fact that cannot be in a
         key.
@@ -347,7 +347,7 @@ def _wait_s(standing: LimitStanding) -> float:
 
 
 def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
-    """Returns a sort key that puts the tightest limit first; limits that would refuse come before all others."""
+    """Returns a sort key: first limits in shadow that would refuse, then those with the least of their quota left."""
     decision = standing.decision
     return not standing.would_refuse, decision.remaining / max(1, decision.limit)
 

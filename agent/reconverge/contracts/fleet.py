@@ -66,9 +66,9 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
 
 
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
-    """Returns the use to expect once all nodes have `limit`; `usage` is the use under the limit before it.
+    """Returns the use to expect once all nodes have the new `limit`; `usage` is the use under the present limit.
 
-    If the limit before it has room and the new one has none, the wait is unknown, and a whole window is assumed.
+    If the present limit has room and the new one has none, the wait is unknown, and a whole window is assumed.
     """
     left = max(0, limit.capacity - usage.used)
     later = usage.next_free if usage.left <= 0 else limit.window_ns / SECOND_NS
@@ -114,7 +114,7 @@ class HubExplainer:
         self._kernel = asking_kernel(namespace, hub)
 
     async def explain(self, customer: str, **facts: str) -> Explanation:
-        """Explains whether a customer may go on, by the fleet's use.
+        """Explains whether a customer's next request would be admitted, by the fleet's use.
 
         Switches and caps of single nodes are unknown here. Raises MissingFact; InvalidKey for a fact that is no text,
         or empty; InvalidContracts for an invalid customer name; HubUnavailable.

@@ -175,7 +175,7 @@ def _moment(said: object) -> float:
 
 
 def _short_for(field: str, *kinds: type) -> Callable[[object], object]:
-    """Returns a validator that makes the table `{field: value}` of a value of one of `kinds`, and keeps any other."""
+    """Returns a validator that makes the table `{field: value}` of a value of one of `kinds`, and keeps all others."""
     return lambda said: {field: said} if isinstance(said, kinds) else said
 
 
@@ -185,7 +185,7 @@ def _text_or(said: object, table: Callable[[object], Any]) -> Any:
 
 
 def _text(pattern: str, **more: Any) -> Any:
-    """Returns the annotation for the JSON Schema of a text with that pattern; the value is checked elsewhere."""
+    """Returns an annotation that shows a text with `pattern` in the JSON Schema, but does not check any value."""
     return WithJsonSchema({"type": "string", "pattern": pattern, **more})
 
 
@@ -356,7 +356,7 @@ def read(table: type[T], said: object, *path: str) -> T:
 
 
 def mistake_in(error: ValidationError, table: type[Table], *path: str) -> InvalidContracts:
-    """Returns the first mistake that pydantic has found as InvalidContracts, with its path and a remedy."""
+    """Returns an InvalidContracts for the first mistake that pydantic has found, with its path and a remedy."""
     first, *others = error.errors(include_url=False)
     if first["type"] == "missing":  # if a field is misspelt, the error names that one
         others = [
@@ -400,7 +400,7 @@ def _table_at(table: type[Table], loc: Sequence[int | str]) -> type[Table]:
 
 
 def _table_in(annotation: Any) -> tuple[type[Table], bool]:
-    """Returns the class of table in a type annotation, and whether this is a dictionary or list of such tables."""
+    """Returns the class of table in a type annotation, and whether the type is a dictionary or list of that class."""
     if isinstance(annotation, TypeAliasType):
         return _table_in(annotation.__value__)
     if isinstance(annotation, type) and issubclass(annotation, Table):

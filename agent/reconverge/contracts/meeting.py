@@ -29,8 +29,8 @@ from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
     """Returns a customer's limits in force, and whether they are provisional because its page is not fetched yet.
 
-    `was_pending`: whether the customer's previous limits were provisional; these then stay in force beside limits of
-    the page that count in another way.
+    `was_pending`: whether the customer's previous limits were provisional. If its page has come meanwhile, those that
+    count in another way than the page's limits stay in force as former limits.
     """
     customers = document.customers
     if not isinstance(customers, OnDemandCustomers):
@@ -60,7 +60,7 @@ async def wait_for_page(document: Document, customer: str, within_s: float) -> f
 
 
 def wait_for_page_blocking(document: Document, customer: str, within_s: float) -> float:
-    """Waits as `wait_for_page` does, but blocks the calling thread; does not wait on an event loop or in a handler."""
+    """Waits as `wait_for_page` does, but blocks the thread; returns at once on an event loop or in a signal handler."""
     customers, begun_ns = document.customers, SystemClock.monotonic_ns()
     if within_s > 0 and isinstance(customers, OnDemandCustomers) and not (has_a_loop() or in_a_handler()):
         arrival = customers.arrival(customer)
@@ -74,9 +74,9 @@ def wait_for_page_blocking(document: Document, customer: str, within_s: float) -
 
 
 def keep_what_held(document: Document, customers: OnDemandCustomers, identity: str, now_s: float) -> bool:
-    """Keeps the provisional limits of a customer in force beside the limits of its page if these count in another way.
+    """Keeps those provisional limits of a customer in force that count in another way than the limits of its page.
 
-    Returns whether the page has the customer.
+    Returns whether the page has a contract for the customer.
     """
     customer = customers.peek(identity)
     if customer is None:

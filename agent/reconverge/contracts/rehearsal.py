@@ -28,9 +28,9 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The requests of one customer for which a change of contracts turns the outcome, and which the same limits refuse.
+    """Requests of one customer whose outcome a change of contracts turns: all newly refused, or all newly admitted.
 
-    The limits are the candidate's for requests that are newly refused, the present ones for requests newly admitted.
+    The same limits refuse all of them: limits of the candidate contracts if newly refused, else of the present ones.
     """
 
     customer: str

@@ -72,7 +72,10 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
 
 
 def stages(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> list[tuple[str, float]]:
-    """Returns the plans of a customer so far, in order, each with its end in seconds since 1970, infinite if none."""
+    """Returns the plans that a customer has had until `now_s`, in order: the name and the end of each.
+
+    Moments are in seconds since 1970; a plan without an end has an infinite one.
+    """
     name, since = customer.plan, customer.since
     end = inf if customer.until is None else customer.until
     passed: list[tuple[str, float]] = []
@@ -99,9 +102,9 @@ def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[t
 
 
 def still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
-    """Returns the former limits to keep: those beside a present limit of the same name that counts in another way.
+    """Returns the former limits whose name a present limit has, if that limit counts in another way than they do.
 
-    A former limit is left out if another one that counts alike admits no more and ends no earlier.
+    Of two former limits that count in the same way, the one that admits more is left out unless it ends later.
     """
     apart: list[Former] = []
     for each in formers:
@@ -122,7 +125,7 @@ def _count_alike(one: Former, other: Former) -> bool:
 
 
 def _tightest(formers: Sequence[Former]) -> list[Former]:
-    """Returns `formers` without those that share their counts with another one that admits less."""
+    """Returns, of the former limits that share their counts, only the one that admits least."""
     tightest: list[Former] = []
     for each in sorted(formers, key=lambda former: former.limit.capacity):
         if not any(_count_alike(each, other) for other in tightest):

@@ -128,7 +128,7 @@ def _check_ends(limiter: Limiter, function: object) -> None:
 
 
 def _check_functions(**found: object) -> None:
-    """Raises InvalidSetting for a coroutine function, and for one of our key functions, which take a web request."""
+    """Raises InvalidSetting for a coroutine function, or for a key function of this library, made for web requests."""
     for what, value in found.items():
         if callable(value) and getattr(value, "__module__", None) == keys.__name__:
             problem = f"takes a web request, and limited() calls {what} with the arguments of the function; write "

@@ -45,7 +45,7 @@ def authenticated_by_server(environment: Mapping[str, Any]) -> object:
 
 
 def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenticated_by_server) -> Finder | None:
-    """Returns a function that reads `function`'s key from a WSGI environment; None if `function` itself must be called.
+    """Returns a function that finds `function`'s key in a WSGI environment; None if `function` itself must be called.
 
     `user_in` finds the user in an environment.
     """
@@ -93,10 +93,10 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 def in_environment(
     declared: Declared, addresses: Addresses, user_in: Finder = authenticated_by_server
 ) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read a WSGI environment: one finds a rule's key, the other the part for its scope.
+    """Returns two functions that read a WSGI environment: one finds a rule's key, the other its scope.
 
-    The second is None if the rule has no scope. Returns None instead of both if the rule needs a `Request`. The rule
-    must apply to all requests. `user_in` finds the user in an environment.
+    The second is None if the rule has no scope. Returns None in place of both if the rule can only be asked with a
+    request object. The rule must apply to all requests. `user_in` finds the user in an environment.
     """
     find = finder_for(declared.key_function, addresses, user_in)
     part: Any = declared.part_of_key

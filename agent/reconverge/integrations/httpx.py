@@ -44,7 +44,7 @@ SYNC: Final = frozenset({"__enter__", "close", "handle_request"})
 
 
 def _hint(transport: object, name: str, others: frozenset[str], place: str) -> str:
-    """Returns the message for a missing attribute; with a remedy if the other kind of client has asked for it."""
+    """Returns the message for a missing attribute; for one of `others`, it names `place`, the client that needs it."""
     hint = f": it is for {place}" if name in others else ""
     return f"{type(transport).__name__!r} object has no attribute {name!r}{hint}"
 

@@ -58,7 +58,10 @@ def _listed(found: object) -> Iterable[Any]:
 
 
 def warn_if_dropped(middleware: object) -> finalize:  # type: ignore[type-arg]  # of any arguments
-    """Returns a finalizer that logs the warning, unless it is detached before; the end of the process logs nothing."""
+    """Returns a finalizer that logs a warning when `middleware` is deleted, unless the caller has detached it.
+
+    At the end of the process, the finalizer logs nothing.
+    """
     warning = finalize(middleware, _log_dropped, type(middleware).__name__)
     warning.atexit = False  # a process that only imports the application serves nothing
     return warning

@@ -107,7 +107,7 @@ class AskStats:
 class AskedCost:
     """A request's question to the hub: the key, the cost by each quota, and the time that the request may wait.
 
-    `units[i]` is the charge of quota i for a cost of 1; with `units`, the charges can be corrected later.
+    `units[i]` is what quota i charges for a cost of 1; if `units` is None, the charges cannot be corrected later.
     """
 
     key: str
@@ -133,7 +133,7 @@ class Pause(NamedTuple):
 
 
 class Asking:
-    """Lets the requests of one limit ask the hub in doubt, and counts the results."""
+    """Lets the requests of one limit ask the hub if memory cannot decide for certain, and counts the results."""
 
     def __init__(self, limit: Decider) -> None:
         self.limit = limit
@@ -149,7 +149,7 @@ class Asking:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all asks and results. Called in a forked child, as they belong to the parent."""
+        """Forgets all waiting questions and counted results. Called in a forked child, as they belong to the parent."""
         self._pauses: dict[str, Pause] = {}
         self._results: dict[Result, Total] = {result: Total() for result in RESULTS}
         self._durations = Durations()
@@ -200,7 +200,7 @@ class Asking:
     def steps(self, request: AskedCost, waker: Waker) -> Steps:
         """Asks the hub, and decides by its answer, or from memory if the answer is late.
 
-        A generator: yields the nanoseconds to sleep, returns the decision.
+        A generator: yields each time to sleep, in nanoseconds, and returns the decision.
         """
         gate, began_ns = self.gate, self.now_ns()
         shards = gate.shards(request.key)
@@ -237,14 +237,14 @@ class Asking:
             self.leave(request, shards, cells, waker)
 
     def _is_refused(self, request: AskedCost, cells: list[Cell], asked_ns: int) -> bool:
-        """Returns whether the hub has refused a request that asks since `asked_ns`, and this node has no room."""
+        """Whether the hub has refused a request that asks since `asked_ns`, and this node has no room for it."""
         gate = self.gate
         return (
             not gate.fits(request.key, request.costs) and gate.word_on(cells, request.costs, asked_ns) is Word.ANSWERED
         )
 
     def unasked(self, request: AskedCost, shards: list[ShardState], now_ns: int) -> DecidingRule | None:
-        """Returns the rule to decide by at once if there is no use in asking the hub now; None if there is."""
+        """Returns the rule to decide by at once if asking the hub is of no use now; None if the request should ask."""
         if any(shard.in_vain or shard.distance_ns >= request.within_ns for shard in shards):
             self._results["in_vain"].add()
             return DecidingRule.MEMORY
@@ -257,8 +257,8 @@ class Asking:
     def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
         """Lets a request wait for the hub's answer. The caller must call `leave` afterwards.
 
-        Returns the time, by the monotonic clock in nanoseconds, since which each report to the hub asks for the
-        request; None if the hub is not asked. See `AskGate.join`.
+        Returns the moment, in monotonic nanoseconds, from which on each report to the hub asks for the request; None if
+        the hub is not asked. See `AskGate.join`.
         """
         for table in self._tables:
             table.asks = table.policy.keeps_at_hub
@@ -273,7 +273,7 @@ class Asking:
         self.gate.leave(cells, request.costs)
 
     def note_unanswered(self, shards: list[ShardState], began_ns: int) -> None:
-        """Notes that the hub has left a request unanswered; later requests do not wait until it answers again."""
+        """Notes that the hub has not answered in time; until it answers again, no other request waits for it."""
         for shard in shards:
             if shard.acked_ns < began_ns:
                 shard.note_in_vain()
@@ -282,7 +282,7 @@ class Asking:
     def _as_answered(
         self, request: AskedCost, cells: list[Cell], began_ns: int, asked_ns: int, patience: Patience
     ) -> Settled | None:
-        """Returns the decision if the hub has answered, or if there is room without its answer; else None."""
+        """Returns the decision if the hub has answered or this node has room; None if the request must wait on."""
         gate = self.gate
         settled = gate.settle(
             request.key, request.costs, DecidingRule.ALLOWANCE, refuse=False, counted=True, units=request.units
@@ -330,7 +330,7 @@ class Asking:
         return self._decide(request, DecidingRule.MEMORY, counted=False)
 
     def _decide(self, request: AskedCost, rule: DecidingRule, *, counted: bool = True) -> Settled:
-        """Returns the decision by `rule`; `counted` if the demand of the request was counted when it began to ask."""
+        """Returns the decision by `rule`. `counted`: whether `join` has counted the request as demand already."""
         try:
             settled = self.gate.settle(
                 request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
@@ -341,7 +341,7 @@ class Asking:
         return settled
 
     def note(self, result: Result, began_ns: int) -> None:
-        """Counts a request that asked by its result, and the time since `began_ns` for which it waited."""
+        """Counts a request that asked the hub with this `result`, and adds the time it waited since `began_ns`."""
         self._results[result].add()
         seconds = max(0, self.now_ns() - began_ns) / SECOND_NS
         self._section.run(lambda: self._durations.add(seconds))
@@ -349,8 +349,8 @@ class Asking:
     def _pause(self, request: AskedCost, cells: list[Cell], *, grows: bool) -> None:
         """Keeps requests about a key from asking for a time in which other nodes may give back what they hold.
 
-        With `grows`, the pause after this one is longer. It should not grow for a key that is kept at the hub, as nodes
-        then hold little of its quota.
+        With `grows`, this pause is longer than the key's last one. It should not grow for a key that is kept at the
+        hub, as nodes then hold little of its quota.
         """
         now_ns, pauses = self.now_ns(), self._pauses
         before = pauses.get(request.key)
@@ -365,7 +365,7 @@ class Asking:
         pauses[request.key] = Pause(until_ns, min(RETRY_MAX, 2 * retry + 1), request.costs)
 
     def may_block(self) -> bool:
-        """Whether the calling thread may wait. If it must not, logs that once."""
+        """Whether the calling thread may wait. If it must not, logs a warning, once for each limit."""
         where = "on the thread of an event loop" if has_a_loop() else in_a_handler()
         if where and self._logged.is_new():
             logger.warning(

@@ -1,4 +1,4 @@
-"""Functions for storages and guards: facts about a limit beside its decisions, such as certainty and known keys."""
+"""Facts about a limit that its decisions do not show, such as the keys that it knows, for storages and web guards."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
 
 
 def left_of_others(limiter: Limiter, decision: Decision, key: str) -> list[Decision]:
-    """Returns the numbers of all quotas of a limit except `decision`'s own, as admissions that cost 0.
+    """Returns what is left in each quota of a limit except `decision`'s own: one admission with a cost of 0 for each.
 
     The list is empty for a share, of which only one quota has to admit, and for a ban.
     """
@@ -93,14 +93,15 @@ def is_alone(limiter: Limiter) -> bool:
 
 
 def leave_spare_at_hub(limiter: Limiter, *, leave: bool = True) -> None:
-    """Lets the hub keep the free part of a small quota, so that nodes hold no unused allowance; or ends that.
+    """Lets the hub keep the free part of a small quota, so that nodes hold no unused allowance.
 
-    `leave` is whether it begins. See `Table.leave_spare_at_hub`. On a node without a hub nothing changes.
+    If `leave` is False, nodes hold free parts again. On a node without a hub nothing changes. See
+    `Table.leave_spare_at_hub`.
     """
     if not is_alone(limiter):
         limiter.control.table.leave_spare_at_hub(leave=leave)
 
 
 def leaves_spare_at_hub(limiter: Limiter) -> bool:
-    """Whether the hub keeps the free part of the limit's small quota, as `leave_spare_at_hub` lets it."""
+    """Returns whether the hub keeps the free part of the limit's small quota; see `leave_spare_at_hub`."""
     return not limiter.control.table.keeps_spare

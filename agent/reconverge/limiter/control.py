@@ -110,7 +110,7 @@ class LimitControl:
 
     @property
     def all_tables(self) -> tuple[Table, ...]:
-        """Returns all tables that are exchanged for this limit alone: of its quotas, of its bans and of its pauses."""
+        """Returns the tables of this limit's own quotas, bans and pauses, without that of a parent's pool."""
         bans = () if self.bans is None else self.bans.tables
         return (*self.enforcement.tables, *bans, *(() if self._pauses is None else (self._pauses.table,)))
 
@@ -179,7 +179,7 @@ class LimitControl:
         self._apply_switch()
 
     def _apply_switch(self) -> bool:
-        """Lets the mode in force decide. Returns whether the limit's cap kept a published switch from being applied."""
+        """Puts the switch in force into effect. Returns whether the limit's cap has overruled a published switch."""
         with self.enforcement.turning:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
@@ -221,7 +221,7 @@ class LimitControl:
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
 
     def be_tier_of(self, *names: str, has_cap: bool) -> None:
-        """Makes this the limit of one plan, to be addressed by `names`.
+        """Makes this the limit of one plan of contracts, which published settings address by any of `names`.
 
         With `has_cap`, published settings cannot switch it off.
         """
@@ -259,7 +259,7 @@ class LimitControl:
         return layered.capped, problem
 
     def _close(self, *, refuses_all: bool) -> None:
-        """Changes the answers of the limit if `refuses_all`, whether a quota is 0, differs from before."""
+        """Closes the limit if `refuses_all` (one of its quotas is now 0), else opens it, unless it is so already."""
         if self.enforcement.refuses_all != refuses_all:
             self.enforcement.refuses_all = refuses_all
             self._turn(self.enforcement.state)
@@ -278,7 +278,7 @@ class LimitControl:
         return Layered(own) if problem else layered, problem
 
     def _apply_policy(self) -> bool:
-        """Applies the policy in force. Returns whether a higher overshoot was published than the node's own."""
+        """Applies the policy in force. Returns whether a published overshoot was too high, and thus ignored."""
         own = self.own_policy
         overshoot = layered_overshoot(own, self._override.max_overshoot)
         layered = Layered(own, with_max_overshoot(own, overshoot.in_force))
@@ -314,7 +314,7 @@ class LimitControl:
         max_debt: int | None = None,
         costs: Mapping[str, int] | None = None,
     ) -> Callable[[], None]:
-        """Checks a change. Returns a function that makes the change and cannot fail. See `RateLimiter.change`."""
+        """Checks a change of the limit. Returns a function that makes it and cannot fail. See `RateLimiter.change`."""
         quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         own = self.own_quotas
         if quotas != own and self._table.is_share:
@@ -345,7 +345,7 @@ class LimitControl:
         return change
 
     def _close_others(self, *, refuses_all: bool) -> None:
-        """Does as `_close` for other agents' limits on the same tables, whose quotas have changed, too."""
+        """Closes or opens, as `_close` does, other agents' limits on the same tables: their quotas have changed too."""
         for each in list(self._sharers):
             if each is not self:
                 with each.enforcement.turning:
@@ -357,7 +357,7 @@ class LimitControl:
             table.take_over(key)
 
     def has_counted(self, key: str) -> bool:
-        """Returns whether this process has counted the key; also True if it has counted no key at all."""
+        """Returns whether this process has counted the key; also True as long as it has not counted any key."""
         tables = self._table.tables
         return not any(len(table.cells) for table in tables) or any(table.cells.get(key) for table in tables)
 

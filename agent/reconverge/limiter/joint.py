@@ -58,7 +58,7 @@ Answer: TypeAlias = "tuple[Decision, Reservation | None]"
 
 
 class Asks(Protocol):
-    """The demand of a request on one limit that may ask the hub."""
+    """The interface of a request's demand on one limit, about which the hub may be asked."""
 
     @property
     def request(self) -> AskedCost:
@@ -216,7 +216,7 @@ class Jointly:
     def steps(self, waker: Waker) -> Steps:
         """Asks the hub about the claims in doubt, and decides; from memory where its answer does not come in time.
 
-        A generator: yields the nanoseconds to sleep, returns the answers.
+        A generator: yields each time to sleep, in nanoseconds, and returns the answers.
         """
         waits, began_ns = self._waits, self._now_ns()
         try:

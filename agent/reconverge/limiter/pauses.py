@@ -82,7 +82,7 @@ class Pauses:
             self._share(key, until_ns)
 
     def _share(self, key: str, until_ns: int) -> None:
-        """Shares a pause with the other nodes, or stores it to share it later."""
+        """Shares a pause with the other nodes; if this is not possible yet, stores the pause for the next attempt."""
         if self.table.date_reset(key, until_ns - WINDOW_NS):
             self._unshared.pop(key, None)
         elif len(self._unshared) < HEARD_MAX:

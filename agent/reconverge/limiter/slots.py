@@ -255,7 +255,7 @@ class SlotTerms:
 
 
 class SlotDoor:
-    """Grants the slots of one limit, and counts slots that were dropped."""
+    """Grants the slots of one limit, and counts slots that were never released by their holders."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self.plain = SlotTerms()
@@ -286,7 +286,10 @@ class SlotDoor:
         return self.table.take_at_once(key, costs[0], slot)
 
     def take_blocking(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
-        """Takes the slot on this thread, after a wait if the terms allow one. Returns its cell and the decision."""
+        """Takes the slot on this thread, after a wait if the terms allow one.
+
+        Returns the cell that was charged, or None if none was, and the decision.
+        """
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
         if not terms.timeout:

@@ -44,7 +44,10 @@ class UsedElsewhere:
         self._extras: deque[Extra] = deque(maxlen=EXTRAS_MAX)
 
     def lower(self, key: str, quota: str, remaining: int, for_s: float | None) -> None:
-        """Charges `key` until `remaining` is left of `quota`, for `for_s` seconds; None: until its window ends."""
+        """Charges `key` until `remaining` is left of `quota`.
+
+        The charge is given back after `for_s` seconds; if that is None, it counts until the quota's window ends.
+        """
         _, charges = self._control.enforcement.answers.hit_and_mark(key, 0, None)
         for charged in charges:
             if charged.table.name != quota:
@@ -57,7 +60,7 @@ class UsedElsewhere:
                     self._extras.append(Extra(key, charged, amount, now_ns, now_ns + round(for_s * SECOND_NS)))
 
     def give_back(self, key: str) -> None:
-        """Gives back the charges of `key` whose time is over."""
+        """Gives back the charges of `key` that `lower` has made for a number of seconds which are over."""
         now_ns = self._now_ns()
         for _ in range(len(self._extras)):
             try:

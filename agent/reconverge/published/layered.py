@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def smaller(value: Any, cap: Any) -> Any:
-    """Returns the smaller of two numbers; the part of a numeric value that a cap allows (`Layered.leave`)."""
+    """Returns `value`, or `cap` if that is smaller: the default of `Layered.leave`, for numeric settings."""
     return min(value, cap)
 
 

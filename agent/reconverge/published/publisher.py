@@ -33,7 +33,7 @@ def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires
 
 
 def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
-    """Returns the settings with the switch `word` for the named limits, or for all limits.
+    """Returns the settings with the switch `word` for the limits `names`, or without names for all limits.
 
     None removes the switch from the settings, so that each node's own switch applies.
     """

@@ -176,7 +176,7 @@ class Reader(ABC, Generic[Doc, Store]):
         """
 
     async def _go_on(self, store: Store, timeout_s: float) -> None:
-        """Does work of a subclass at the hub: after each read that the hub has answered, and when no read is due."""
+        """For subclasses with more work at the hub: called after each read that was answered, and if no read is due."""
 
     def _due_look_ns(self) -> int:
         """Returns when the hub is to be read next, in nanoseconds of the monotonic clock."""

@@ -143,7 +143,7 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
 
 @contextmanager
 def _field(*path: str) -> Iterator[None]:
-    """Gives an error that the `with` block raises the path of the invalid field, as InvalidDocument."""
+    """Turns a ReconvergeError of the `with` block into an InvalidDocument, with `path` as that of the invalid field."""
     try:
         yield
     except ReconvergeError as error:

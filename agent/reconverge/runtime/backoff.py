@@ -20,6 +20,9 @@ DOUBLINGS_MAX: Final = 30
 
 
 def backoff_ns(interval_ns: int, failures_in_a_row: int) -> int:
-    """Returns the nanoseconds to pause after failures in a row: the interval, doubled for each after the first."""
+    """Returns the nanoseconds to pause after failures in a row: the interval, doubled for each but the first.
+
+    A pause is at most BACKOFF_CAP_NS, or the interval if that is longer.
+    """
     doublings = min(failures_in_a_row - 1, DOUBLINGS_MAX)
     return min(interval_ns << doublings, max(interval_ns, BACKOFF_CAP_NS))

@@ -1,4 +1,4 @@
-"""Notifies agents of forks and of the end of the process, and starts processes."""
+"""Notifies agents of forks and of the end of the process; contexts in which a program starts other processes."""
 
 # Theory of operation.
 #

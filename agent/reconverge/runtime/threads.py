@@ -160,7 +160,7 @@ class WakeEvent:
             return
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for a call of `wake`, for at most `timeout_s`; returns whether it came, and resets the event."""
+        """Waits at most `timeout_s` seconds for `wake`; returns whether it was called, and resets the event."""
         rung: bool = self._quiet.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX))
         return rung
 

@@ -42,7 +42,10 @@ class DecidingStack(Protocol):
         ...
 
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
-        """Whether a late refusal ends an admitted request: False if its layer is in shadow. Counts it either way."""
+        """Counts a layer's refusal of a request that was admitted before, and has waited for its client.
+
+        Returns whether that ends the request: False if the layer is in shadow.
+        """
         ...
 
     def lose(self, admission: Admission, *, over: bool) -> None:

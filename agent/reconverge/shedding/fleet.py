@@ -49,7 +49,7 @@ class FleetShedder:
     """Refuses requests, with 503, that would take the fleet's capacity from the critical classes.
 
     Args:
-        agent: the agent of the fleet; all nodes declare the same.
+        agent: the agent of the fleet; all nodes have to make this layer, with the same arguments.
         capacity: how many requests the whole fleet serves, as "1000/second" or a `Limit`.
         reserved: by class, the fraction of the capacity that is kept for it; by default a fifth for "critical".
         classes: the classes of traffic; by default the four of `TrafficClasses`.
@@ -105,8 +105,8 @@ class FleetShedder:
     def refusal(self, rank: int, now_ns: int, decision: Decision) -> ShedRefusal | None:
         """Returns the refusal of a request that the fleet's limit has refused; None if the node admits it anyway.
 
-        The node does so while it is cut off from the hub, if it has admitted fewer requests of the class than usual in
-        this window.
+        A node admits it while cut off from the hub, if it has admitted fewer requests of the class than usual in this
+        window.
         """
         if self._is_partitioned(now_ns):
             memory = self.memories[rank]

@@ -103,11 +103,14 @@ class Layer(Protocol):
         ...
 
     def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
-        """Returns the ticket of an admitted request, None if it needs none, or a refusal. A refusal charges nothing."""
+        """Decides about a request. Returns its ticket or, if it is admitted without one, None; else its refusal.
+
+        A refusal charges nothing.
+        """
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:
-        """Admits a request that `enter` refused, as the layer is in shadow. Returns its ticket, or None."""
+        """Admits a request that `enter` refused, as the layer is in shadow. Returns its ticket; None without one."""
         ...
 
     def readings(self) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""The layer for request rates: charges a limiter once for each request, and gives back if a later layer refuses it."""
+"""The layer for request rates: charges a limiter for each request, and refunds the charge if a later layer refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class RequestRate:
     """Refuses requests of a key that sends more than its limit: with 429, or `status`.
 
-    `limiter` is the result of `agent.limit`; `name` is by default the limit's. Raises InvalidSetting for anything else.
+    `limiter` is the result of `agent.limit`; `name` is by default the limit's. Raises InvalidSetting for an object that
+    is no such limiter, and for a status other than 429 and 503.
     """
 
     counts_by_key: Final = True

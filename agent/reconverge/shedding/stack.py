@@ -213,7 +213,10 @@ class Stack:
         return Admission(self, tickets, None, shadowed, rank)
 
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
-        """Whether a late refusal ends an admitted request: False if its layer is in shadow. Counts it either way."""
+        """Counts a layer's refusal of a request that was admitted before, and has waited for its client.
+
+        Returns whether that ends the request: False if the layer is in shadow.
+        """
         refuses = self._switches[refusal.layer] == ON
         (self._refused if refuses else self._would_refuse)[refusal.layer][rank].add()
         return refuses

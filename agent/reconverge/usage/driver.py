@@ -123,7 +123,7 @@ class UsageDriver:
         return not self.reports.unreported
 
     def note_bug(self, error: Exception) -> None:
-        """Counts an error of the program in a report, and logs the first one."""
+        """Counts an unexpected `error`, a bug, that was raised while usage was reported; logs the first one."""
         self.failures[f"bug:{type(error).__name__}"] += 1
         if self._logged.is_new("bug"):
             logger.error(

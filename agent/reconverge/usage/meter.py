@@ -181,7 +181,7 @@ class Meter:
         return taken
 
     def erase(self, is_named: Callable[[str], bool]) -> None:
-        """Forgets the counts of the identities for which `is_named` returns True, including those not taken yet."""
+        """Forgets the identities for which `is_named` returns True: their counts not yet taken, and their addresses."""
         with self._lock:
             for rows in list(self._minutes.values()):
                 for key in [each for each in list(rows) if is_named(each[0])]:

@@ -44,7 +44,10 @@ def checked_kind(kind: object) -> str:
 
 
 def period_at(kind: str, at_s: float) -> Period:
-    """Returns the period of a kind that contains `at_s`, in seconds since 1970. Raises InvalidSetting for no kind."""
+    """Returns the minute, hour, day or month, by `kind`, that contains the moment `at_s`, in seconds since 1970.
+
+    Raises InvalidSetting for another kind.
+    """
     if checked_kind(kind) == MONTH:
         moment = datetime.fromtimestamp(at_s // 1, UTC)
         return Period(kind, (moment.year - EPOCH_YEAR) * MONTHS + moment.month - 1)

@@ -154,7 +154,7 @@ class UsageReports:
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
     def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
-        """Returns the next batch of unreported rows for a shard. Without rows: None, or an empty batch with `speak`.
+        """Returns the next batch of unreported rows for a shard; without rows None, or if `speak` an empty batch.
 
         `load` is the node's load, which the batch carries.
         """

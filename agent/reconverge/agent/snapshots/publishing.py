@@ -105,9 +105,9 @@ class Publishing:
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next look for a console asks the hub one short question, as it does with a single hub.
+        """Returns whether the next search for an open console is one short question, as it is with a single hub.
 
-        With two hubs, the look takes place beside the exchanges: a hub that does not answer must not delay exchanges
+        With two hubs, the search takes place beside the exchanges: a hub that does not answer must not delay exchanges
         with the other hub.
         """
         return self._hubs == 1
@@ -137,7 +137,7 @@ class Publishing:
         self._close()
 
     async def _look(self, board: SnapshotBoard) -> bool:
-        """Sends a snapshot to a hub if a console is open there. Returns whether it is. Raises HubUnavailable."""
+        """Sends a snapshot to a hub if a console is open there. Returns whether one is open. Raises HubUnavailable."""
         agent = self._agent()
         if agent is None or await board.watched_s() <= 0:
             return False

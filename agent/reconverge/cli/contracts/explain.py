@@ -131,9 +131,9 @@ def reset(
 
 
 def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Returns the names of the limits that can be reset, and of the others, each with the facts that `facts` lacks.
+    """Returns the names of the limits that can be reset; and, by name, the facts that `facts` lacks for all others.
 
-    Limits on work in progress are among the others, without a missing fact: only the end of the work frees them.
+    A limit on work in progress is among the others, with an empty list: only the end of the work frees its slots.
     """
     left = dict[str, list[str]]()
     for term in counted:

@@ -97,7 +97,7 @@ class Shown:
         }
 
     def _own_s(self, moment_ns: int) -> float:
-        """Returns a moment in the recording's own time, in seconds."""
+        """Converts a moment, in nanoseconds since 1970, to the time that the recording has for it, in seconds."""
         return (moment_ns - round(self.began_s * SECOND_NS)) / SECOND_NS
 
 

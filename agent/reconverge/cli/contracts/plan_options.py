@@ -58,7 +58,10 @@ def of_limits(setting: str, texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def most_refused(text: str, requests: int) -> Fraction:
-    """Returns how many of all requests may be newly refused: a number or a percentage. Raises InvalidSetting."""
+    """Returns how many requests may be newly refused: `text` is that number, or a percentage of all `requests`.
+
+    Raises InvalidSetting.
+    """
     match = _MOST.fullmatch(text.strip())
     if match is None:
         raise InvalidSetting(

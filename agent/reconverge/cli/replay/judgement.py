@@ -197,9 +197,10 @@ def _with_waits(judgement: Judgement, histories: list[NodeHistory]) -> Judgement
 
 
 def _missed(arrivals: list[DecidedRequest], ideal: Mapping[Place, int]) -> int:
-    """Returns the cost that a central limiter would admit and the fleet did not, window by window for each key.
+    """Returns the cost that a central limiter would admit and the fleet did not, summed over all keys and windows.
 
-    Excess in one window makes up for nothing in another.
+    `ideal` is what a central limiter would admit of each key in each window. Excess in one window makes up for nothing
+    in another.
     """
     admitted: defaultdict[Place, int] = defaultdict(int)
     for arrival in arrivals:

@@ -49,7 +49,10 @@ class Cut:
 
     @classmethod
     def parse(cls, text: str, *, nodes: int, random: Random) -> Cut:
-        """Returns the cut `NODES@START+LENGTH`; its nodes are drawn by `random` from `nodes`. Raises InvalidSetting."""
+        """Returns the cut that a text like `2@30s+20s` describes, as NODES@START+LENGTH. Raises InvalidSetting.
+
+        `nodes` is the size of the fleet, of which `random` draws the nodes to cut off.
+        """
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise InvalidSetting("cut", text, "is not NODES@START+LENGTH, like 2@30s+20s, half@10s+5s or all@8s+6s")

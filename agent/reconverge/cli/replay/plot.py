@@ -77,7 +77,7 @@ def _start_ns(outcome: ReplayOutcome, arrivals: Sequence[DecidedRequest]) -> int
 
 
 def _sums(arrivals: Sequence[DecidedRequest], windows: range, window_ns: int, *, admitted: bool) -> list[int]:
-    """Returns the cost of each window: of all requests, or of the admitted ones."""
+    """Returns the cost of the requests in each of `windows`: of all, or only of the admitted ones if `admitted`."""
     sums = Counter[int]()
     for one in arrivals:
         if one.allowed or not admitted:

@@ -167,7 +167,7 @@ def _check_options(plot: Path | None, *, speed: float, settle_after: float, sync
 
 
 def _policies(names: list[str]) -> tuple[str, ...]:
-    """Returns the policies to compare, each once. Raises InvalidSetting."""
+    """Returns the policies called `names`, each once. Raises InvalidSetting for a name of no policy."""
     for name in names:
         if name not in POLICIES:
             raise InvalidSetting("policy", name, f"is no policy; known: {', '.join(POLICIES)}")

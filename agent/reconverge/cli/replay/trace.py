@@ -100,7 +100,7 @@ def read_arrivals(path: Path, nodes: int) -> list[SimulatedArrival]:
 
 
 def each_row(path: Path, needed: Sequence[str], parse: Callable[[Row], _Item]) -> Iterator[_Item]:
-    """Yields the results of `parse` for the rows of a recording, at least one.
+    """Yields the result of `parse` for each row of a recording, which must have at least one row.
 
     A ValueError of `parse` becomes an InvalidTrace with the line.
 

@@ -1,9 +1,9 @@
 """One node of a replayed fleet: a process that makes its part of the requests, and records its decisions.
 
 Under each policy two independent agents, with the same settings, hub and wire, decide each request. One agent decides
-by `RateLimiter.allow`, as in an application; this call is timed, and as the floor an increment in a dictionary beside
-it. Then the other agent decides, and its decisions are judged: its call takes many times as long, as it returns a
-`Verdict`, which names the window of the hub's clock to which the charge belongs.
+by `RateLimiter.allow`, as in an application. This call is timed, and so is an increment in a dictionary, as the least
+time that any limiter takes. Then the other agent decides, and its decisions are judged: its call takes many times as
+long, as it returns a `Verdict`, which names the window of the hub's clock to which the charge belongs.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class _Requests:
         self._note_admission(number, index)
 
     async def _ask(self, number: int, index: int, began_ns: int) -> None:
-        """Decides a request as `RateLimiter.ask` does, and adds to the history all by which the decision is judged."""
+        """Decides a request as `RateLimiter.ask` does, and adds the verdict by which it is judged to the history."""
         limiter, history, key = self._limiters[number], self._histories[number], self._share.keys[index]
         request = limiter.control.enforcement.on.asking.request(
             key, self._share.costs[index], None, self._plan.asks_within_ns, marks=True
@@ -347,7 +347,7 @@ class _Requests:
             self._over.append((self._pace.passed_ns() + self._plan.settle_after_ns, number, index))
 
     async def _settle(self, until_ns: int) -> None:
-        """Charges the later costs of the requests that are over by `until_ns`, each at the moment of its end."""
+        """Charges the settled costs of the requests that are over by `until_ns`, each at the moment of its end."""
         while self._over and self._over[0][0] <= until_ns:
             over_ns, number, index = self._over.popleft()
             await self._wait_until(over_ns)

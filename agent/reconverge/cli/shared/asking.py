@@ -33,7 +33,7 @@ def secrets_as_said() -> Secrets:
 
 
 def check_shared(url: str, consequence: str) -> None:
-    """Raises InvalidSetting for `memory://`, which nodes do not share, with `consequence` as what cannot be done."""
+    """Raises InvalidSetting for `memory://`, which nodes do not share; `consequence` is a clause of the message."""
     if scheme_of(url) == MEMORY:
         problem = f"is no hub that nodes share, so {consequence}; give the URL of the nodes' hub"
         raise InvalidSetting("hub", redacted(url), problem)

@@ -51,7 +51,7 @@ NamespaceOption: TypeAlias = Annotated[str, typer.Option(help="The agents' names
 
 
 def example(words: str) -> str:
-    """Returns the end of a command's help: an example call to copy."""
+    """Returns the end of a command's help: an example to copy, which calls `reconverge` with the arguments `words`."""
     return f"Example:\n\n$ reconverge {words}"
 
 
@@ -76,12 +76,15 @@ def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: 
 
 
 def limit_as_said(text: str, **fields: Any) -> Limit:
-    """Returns the only quota of a limit string. Raises InvalidLimit, also for a quota of 0, which admits nothing."""
+    """Returns the limit of a limit string with one quota; `fields` are its other settings, such as `algorithm`.
+
+    Raises InvalidLimit, also for a quota of 0, which admits nothing.
+    """
     return _admitting(text, (Limit.parse(text, **fields),))[0]
 
 
 def limits_as_said(text: str, **fields: Any) -> tuple[Limit, ...]:
-    """Returns all quotas of a limit string, like `limit_as_said`. Raises InvalidLimit."""
+    """Returns a limit for each quota of a limit string; `fields` and errors are as for `limit_as_said`."""
     return _admitting(text, Limit.parse_all(text, **fields))
 
 

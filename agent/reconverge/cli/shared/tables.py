@@ -27,6 +27,6 @@ def tell_table(heads: Row, rows: Sequence[Row]) -> None:
 def plain(text: str) -> str:
     """Returns a text with unprintable characters as question marks, as names come from other machines.
 
-    "-" if it is empty.
+    Returns "-" for an empty text.
     """
     return "".join(letter if letter.isprintable() else "?" for letter in text) or "-"

@@ -21,7 +21,10 @@ JSONL: Final = "jsonl"
 
 
 class Output:
-    """Writes a namespace's events, one a line: as "cloudevents", "jsonl" or "csv". Raises InvalidSetting."""
+    """Writes a namespace's events, one a line, as "cloudevents", "jsonl" or "csv": to a file, or to standard output.
+
+    Its `with` block raises InvalidSetting if the file cannot be opened.
+    """
 
     def __init__(self, to: str, form: str, namespace: str) -> None:
         self._to = to

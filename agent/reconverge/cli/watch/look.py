@@ -110,7 +110,10 @@ async def live_nodes(hub: Hub) -> int | None:
 def limit_rows(
     totals: Mapping[str, Totals], before: WatchLook | None = None, now_s: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Returns a row for each limit: its charges, and its charges per second since the look `before`."""
+    """Returns a row for each limit: its charges, and its charges per second from the look `before` to `now_s`.
+
+    The rate is None without a look before, or if the charges have fallen since, as after a loss of data.
+    """
     rows = list[dict[str, Any]]()
     for name, total in totals.items():
         former = None if before is None else before.totals.get(name)

@@ -1,4 +1,4 @@
-"""The customers of one version of the contracts on a node that holds only some pages, and requests for other pages."""
+"""The customers of one version of the contracts on a node that holds some of its pages, and requests other pages."""
 
 # Theory of operation.
 #
@@ -140,7 +140,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         self._waiting.get(self.number_of(identity), {}).pop(future, None)
 
     def peek(self, identity: str) -> Customer | None:
-        """Returns a customer's contract, or None, without marking its page as used."""
+        """Returns a customer's contract without marking its page as used; None if no page that is held has it."""
         page = self.held.get(self.number_of(identity))
         return None if page is None else self._with_formers(identity, page.peek(identity))
 

@@ -92,7 +92,7 @@ class PackedPage(Mapping[str, Customer]):
 
 
 def this_moment() -> int:
-    """Returns the next number of a counter. The `last` of a page that was used before this call is lower."""
+    """Returns the next number of a counter, which is higher than the `last` of all pages that were used before."""
     return next(_moments)
 
 

@@ -202,7 +202,7 @@ class PagesOnDemand(PagesOfHub):
         return {digest: each for digest, each in found.items() if digest in known and digest_of(each) == digest}
 
     def _numbers_to_hold(self, pages: int) -> list[int]:
-        """Returns the numbers of the pages to hold of the next version, which has `pages` pages."""
+        """Returns the numbers of the pages to hold once the next version, which has `pages` pages, is in force."""
         customers = self.customers
         if customers is None:
             return sorted({page_number(identity, pages) for identity in self._decider.met()})
@@ -315,7 +315,7 @@ class PagesOnDemand(PagesOfHub):
         self._decider.forget_standings()
 
     def _allowed(self, now_ns: int, interval_ns: int, wanted: int) -> int:
-        """Returns how many of the `wanted` pages may be fetched at once now."""
+        """Returns how many pages may be fetched at once now, if `wanted` are wanted: few while the memory is full."""
         if self._table.currsize + self._heaviest <= self._table.maxsize:
             return FETCHED_AT_ONCE
         begun_ns, fetched = self._in_full

@@ -21,7 +21,7 @@ class PageTable(Cache[int, PackedPage]):
         """The number of pages that were evicted to make room for others."""
 
     def has_room(self, page: PackedPage) -> bool:
-        """Whether the page fits without the eviction of another one."""
+        """Whether the page fits into the table without the eviction of another page."""
         return bool(self.currsize + self.getsizeof(page) <= self.maxsize)
 
     def __setitem__(self, number: int, page: PackedPage) -> None:
@@ -33,7 +33,10 @@ class PageTable(Cache[int, PackedPage]):
         self.held.pop(number, None)
 
     def popitem(self) -> tuple[int, PackedPage]:
-        """Evicts the least recently used page, but first pages of which no customer was ever looked up."""
+        """Evicts a page, and returns its number and the page: the least recently used one.
+
+        Pages of which no customer was ever looked up are evicted before all others.
+        """
         number = min(self.held, key=lambda each: (self.held[each].met, self.held[each].last))
         page = self.held[number]
         del self[number]

@@ -81,7 +81,7 @@ class PagesOfHub:
         timeout_s: float | None,
         problems: list[PageProblem] | None = None,
     ) -> None:
-        """Fetches pages side by side into `found`, by digest.
+        """Fetches pages concurrently, and adds their bytes to `found`, by digest.
 
         Appends the error of a missing or damaged page to `problems`; raises it if `problems` is None.
         """

@@ -122,7 +122,8 @@ class HintListener:
             self._thread = None
             if self._logged.is_new("thread"):
                 logger.warning(
-                    "reconverge: no thread can listen for hints of contracts; this node looks once in an interval: %s",
+                    "reconverge: no thread can listen for hints of contracts; this node looks for changes once in an "
+                    "interval: %s",
                     error,
                 )
 
@@ -137,7 +138,7 @@ class HintListener:
         return min(next_ns, max(hinted_ns, looked_ns + round(GAP_S * SECOND_NS)))
 
     def period_ns(self, interval_ns: int) -> int:
-        """Returns the nanoseconds between two reads of the index without hints; over `interval_ns` while hints come."""
+        """Returns the nanoseconds between two reads of the index without a hint: over `interval_ns` if hints work."""
         if not self.listening or not self._trusted:
             return interval_ns
         return max(interval_ns, min(PERIOD * interval_ns, round(PERIOD_S * SECOND_NS)))
@@ -148,7 +149,7 @@ class HintListener:
         return hinted
 
     def found(self, *, new: bool, hinted: bool, looked_ns: int) -> None:
-        """Processes the result of a read of the index: a change that is found without a hint shows that one was lost.
+        """Processes the result of a read of the index: a change found without a hint shows that a hint was lost.
 
         `new`: whether a change was found; `hinted`: the result of `take`; `looked_ns`: when the index was read before.
         """
@@ -290,7 +291,8 @@ class _Listening:
             loop.run_until_complete(loop.shutdown_asyncgens())
         except Exception:
             logger.exception(
-                "reconverge: listening for hints of changed contracts failed; this node looks once in an interval"
+                "reconverge: listening for hints of changed contracts failed; this node looks for changes once in an "
+                "interval"
             )
         finally:
             loop.close()

@@ -132,9 +132,8 @@ class HubBook(ChangingBook):
     async def forget(self, identity: str, *, author: str) -> int | None:
         """Erases a customer as `Book.forget` does.
 
-        Pages with the customer's name are deleted at once, except two kinds. A page that belongs only to versions
-        beyond the history stays for up to RETIRED_S. So does a page that was stored by a writer whose change came too
-        late.
+        Pages with the customer's name are deleted at once, except two kinds, which stay for up to RETIRED_S: pages that
+        only versions older than the history have, and pages of a writer whose change came too late.
         """
         check_author(author)
         check_identity(identity, "identity")
@@ -213,8 +212,9 @@ class HubBook(ChangingBook):
     ) -> bool:
         """Stores the pages of a change, then its index. Returns whether the index was stored.
 
-        The index is not stored if another change came first. With a `rewritten` history, pages that belong only to the
-        former history are deleted at once.
+        `payload` and `before` are the index that was read at the hub, in bytes and parsed. If the hub has another one
+        by now, because another change came first, the new index is not stored. With a `rewritten` history, pages that
+        belong only to the former history are deleted at once.
         """
         parts = divided(after, pages=None if before is None else len(before.outline.customers))
         entry = _entry_page(change, parts.outline)
@@ -249,7 +249,10 @@ class HubBook(ChangingBook):
         return swapped
 
     async def _retire(self, former: Sequence[str], index: Index) -> None:
-        """Lets the hub delete the pages that belong to no kept version any more, after RETIRED_S."""
+        """Lets the hub delete, after RETIRED_S, the pages that only versions dropped from the history have.
+
+        `former` has the digests of the history before the change, `index` those of the history after it.
+        """
         dropped = [each for each in former if each not in index.history]
         if not dropped:
             return

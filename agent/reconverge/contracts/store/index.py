@@ -73,7 +73,7 @@ def seal_index(index: Index, secrets: Secrets) -> bytes:
 def minimum_as_said() -> int:
     """Returns the least version to accept or publish, from RECONVERGE_CONTRACTS_MIN_VERSION; 0 if that is not set.
 
-    Raises InvalidSetting if it is no version.
+    Raises InvalidSetting if the variable's value is no version number.
     """
     said = os.environ.get(MINIMUM_VARIABLE, "")
     if not said:

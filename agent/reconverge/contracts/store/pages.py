@@ -78,7 +78,7 @@ def page_number(identity: str, pages: int) -> int:
 
 
 def divided(document: Document, *, pages: int | None = None) -> Divided:
-    """Divides a document into as few pages as possible, or into `pages` pages if these are not far too many.
+    """Divides a document into pages: as few as possible, or `pages` pages of customers unless those are far too many.
 
     `pages` is the number of pages of customers before a change; with the same number, most pages stay the same.
 

@@ -158,7 +158,7 @@ class Limits(LimitsOfApp):
         return decorate
 
     def __call__(self, handler: object, *more: object) -> NoReturn:
-        """Always raises InvalidSetting: `Limits` itself is no decorator, which `limit` makes, and no middleware."""
+        """Always raises InvalidSetting: `Limits` is neither a decorator, which `limit` returns, nor a middleware."""
         if more:
             problem = "is no middleware itself; write limits.install(app), and leave it out of middlewares="
             raise InvalidSetting("middlewares", self, problem)
@@ -192,7 +192,7 @@ class Limits(LimitsOfApp):
             serving.add_fields(response)
 
     def _deciding(self, rules: Sequence[Declared]) -> Decide | None:
-        """Returns a function that decides by `rules` about aiohttp's own request; None if a rule needs a `Request`."""
+        """Returns a function that decides by `rules` about aiohttp's own request; None without a fast path for them."""
         pipeline = self.guard.pipeline(rules, in_request)
         return None if pipeline is None else pipeline.decide
 
@@ -321,7 +321,8 @@ class _Serving:
     async def settle(self, response: web.StreamResponse) -> None:
         """Settles the costs of the request by its response.
 
-        A streamed response is ended first, as aiohttp would do next. Any other response has not been sent yet.
+        A streamed response is ended first, as aiohttp itself would do after this call. Any other response has not been
+        sent yet.
         """
         if response.prepared and not isinstance(response, web.WebSocketResponse):
             try:

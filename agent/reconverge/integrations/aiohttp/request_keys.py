@@ -1,6 +1,6 @@
 """Finds keys in aiohttp's own request, for key functions that only read a header field or an address.
 
-A comment in `asgi/scope_keys.py`, which does the same for ASGI, explains why.
+A comment in `asgi/scope_keys.py`, which does the same for ASGI, gives the reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Finder: TypeAlias = Callable[[web.Request], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that reads `function`'s key from aiohttp's request; None if `function` must be called."""
+    """Returns a function that finds `function`'s key in aiohttp's own request; None if `function` must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(source.name)
@@ -60,10 +60,10 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_request(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read aiohttp's request: one finds a rule's key, the other the part for its scope.
+    """Returns two functions that read aiohttp's own request: one finds a rule's key, the other its scope.
 
-    The second is None if the rule has no scope. Returns None instead of both if the rule needs a `Request`. The rule
-    must apply to all requests.
+    The second is None if the rule has no scope. Returns None in place of both if the rule can only be asked with an
+    `AiohttpRequest`. The rule must apply to all requests.
     """
     find = finder_for(declared.key_function, addresses)
     part: Any = declared.part_of_key

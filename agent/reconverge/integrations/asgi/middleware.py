@@ -1,6 +1,6 @@
 """Rate limits for any ASGI application, as a middleware that wraps it.
 
-A response keeps its only `http.response.start` message, to which fields are added. Other messages pass unchanged.
+The middleware adds header fields to the application's `http.response.start`. All other messages pass unchanged.
 
 app = RateLimitMiddleware(app, "100/minute", agent="redis://localhost:6379/0")
 """
@@ -49,7 +49,7 @@ CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
 
 
 def checked_close_code(close_code: int) -> int:
-    """Returns the code that closes a websocket with too many messages. Raises InvalidSetting for any other code."""
+    """Returns `close_code`, with which websockets are closed. Raises InvalidSetting unless it is 1008 or 1013."""
     if close_code not in CLOSE_CODES:
         problem = "is neither 1008 (against the policy) nor 1013 (try again later)"
         raise InvalidSetting("close_code", close_code, problem)
@@ -235,8 +235,8 @@ class RateLimitMiddleware:
     ) -> None:
         """Serves an HTTP request.
 
-        `outcome` is the decision, if it is made already; the keys found so far, if the guard must still decide; or
-        None, if no key was sought yet.
+        `outcome` is the decision about the request, if it is made already. A list holds the keys found so far, and the
+        guard must still decide. With None, no key has been sought yet.
         """
         if not isinstance(outcome, Outcome):
             request = AsgiRequest(scope, self.guard.addresses, self._router, self._root)
@@ -342,7 +342,7 @@ async def _answered_instead(outcome: Outcome, scope: Scope, receive: Receive, se
 
 
 async def refuse_connection(outcome: Outcome, scope: Scope, send: Send) -> None:
-    """Refuses a websocket before it is accepted, with a response if the server supports that, else by a close (403)."""
+    """Refuses a websocket before it is accepted: with a response, or by a close (403) if the server cannot send one."""
     assert outcome.refusal is not None
     if "websocket.http.response" in (scope.get("extensions") or {}):
         refusal = outcome.refusal

@@ -28,7 +28,7 @@ DEPTH_MAX: Final = 32
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
-    """Returns the route's pattern with all its prefixes. If the request is not routed yet, the routes are searched."""
+    """Returns the route's pattern with all its prefixes, found by a search if the request is not routed yet, or ""."""
     known = _known_route(scope)
     if known is not None:
         return known.path
@@ -52,7 +52,10 @@ def operation_of(scope: Mapping[str, Any]) -> str:
 
 
 def _known_route(scope: Mapping[str, Any]) -> _KnownRoutes | None:
-    """Returns the cached route of a request; None if it is not routed yet, is below a mount, or is not cached yet."""
+    """Returns the cached route of a request; None if the request is not routed yet, or its route is not cached.
+
+    Routes below a mount are never cached.
+    """
     route = scope.get("route")
     if route is not None and not scope.get("root_path") and not scope.get("app_root_path"):
         own = scope.get("fastapi")
@@ -68,7 +71,7 @@ def _known_route(scope: Mapping[str, Any]) -> _KnownRoutes | None:
 
 
 def _methods_of(route: object) -> str:
-    """Returns a route's methods as text, such as `GET,POST ` with the space; empty if the route has no methods.
+    """Returns a route's methods as text that ends in a space: `GET,POST `; empty if the route has no methods.
 
     The HEAD that Starlette adds to GET is left out.
     """
@@ -178,7 +181,7 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
 
 
 def _listed(route: object) -> str | None:
-    """Returns a route's pattern; each parameter whose value may contain slashes has the type `path`."""
+    """Returns a route's pattern, with the type `path` for parameters that may contain slashes; None without one."""
     path, convertors = _path_of(route), getattr(route, "param_convertors", None)
     if path is None or not isinstance(convertors, Mapping):
         return path

@@ -39,7 +39,7 @@ Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that reads `function`'s key from an ASGI scope; None if `function` itself must be called."""
+    """Returns a function that finds `function`'s key in an ASGI scope; None if `function` itself must be called."""
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(field_name(source.name))
@@ -49,7 +49,7 @@ def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
 
 
 def user_of(scope: Mapping[str, Any]) -> object:
-    """Returns the user that a middleware has stored in the scope, or the application as `state.user`; None without."""
+    """Returns the user in the scope, or in its `state`, where the application may store it; None without one."""
     user, state = scope.get("user"), scope.get("state")
     return state.get("user") if user is None and isinstance(state, Mapping) else user
 
@@ -107,16 +107,19 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read an ASGI scope: one finds a rule's key, the other the part for route or `scope`.
+    """Returns two functions that read an ASGI scope: one finds a rule's key, the other the route or scope beside it.
 
-    The second is None for a key without such a part. Returns None instead of both if the key function itself must be
-    called. The rule must apply to all requests.
+    The second is None if the rule counts neither by route nor by `scope`. Returns None in place of both if the key
+    function itself must be called. The rule must apply to all requests.
     """
     find = finder_for(declared.key_function, addresses)
     return None if find is None else (find, part_in_scope(declared))
 
 
 def part_in_scope(declared: Declared) -> Finder | None:
-    """Returns a function that finds, in an ASGI scope, the key's part for route or `scope`; None without a part."""
+    """Returns a function that finds, in an ASGI scope, the route or `scope` that a rule adds to its keys.
+
+    Returns None if the rule adds neither.
+    """
     part: Any = declared.part_of_key
     return _route if part is not None and declared.fixed_scope is None else part

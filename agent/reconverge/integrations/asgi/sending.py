@@ -148,7 +148,7 @@ class Sending:
             self._decided.settle(self._response(self._status or status))
 
     def __call__(self, message: Message) -> Awaitable[None]:
-        """Passes one ASGI message on to the server, with fields if it has headers. The caller awaits the result."""
+        """Passes on one ASGI message, with the fields if it begins the response. The caller awaits the result."""
         if self._closed:
             return no_more()
         if message["type"] in BEGINNINGS:
@@ -216,7 +216,7 @@ async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, d
 
 
 async def no_more() -> None:
-    """Does nothing. It is awaited in place of `send` once a websocket is closed, or a request has its response."""
+    """Does nothing; drops a message of the application after a websocket was closed or a request was answered."""
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:

@@ -272,7 +272,7 @@ class Outgoing:
 
 
 def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
-    """Returns the refusal of a call that a pause stops, not its quota: `grounds` with `pause` as the refusing limit."""
+    """Returns a refusal by the pause named `pause`, with the other values of `grounds`, the quota's decision."""
     return replace(
         grounds,
         binding=pause,

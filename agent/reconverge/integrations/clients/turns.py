@@ -35,7 +35,11 @@ def wait_for_turn(
     kind: str | None,
     within_s: float,
 ) -> Decision:
-    """Waits as `RateLimiter.wait_blocking` does. On an event loop's thread, logs a warning and never queues."""
+    """Waits as `RateLimiter.wait_blocking` does, if no event loop runs on this thread.
+
+    On an event loop's thread, logs a warning once for each limiter, and then sleeps and calls `limiter.hit` again until
+    the call is admitted or `timeout_s` is over; such a call has no place in the queue.
+    """
     if not has_a_loop():
         return limiter.wait_blocking(key, cost, timeout=timeout_s, max_queue=max_queue, kind=kind, within=within_s)
     began_ns = SystemClock.monotonic_ns()

@@ -15,7 +15,7 @@ from reconverge.limit.grammar import UNITS_S
 
 
 def says(said: Any, path: tuple[str | int, ...]) -> bool:
-    """Whether the settings contain a value at a path."""
+    """Whether `said`, the settings of one source, have a value at a path."""
     for part in path:
         if not isinstance(said, Mapping) or part not in said:
             return False
@@ -24,7 +24,7 @@ def says(said: Any, path: tuple[str | int, ...]) -> bool:
 
 
 def spelled_out(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings with a dict for each limit, also for limits given as text, to merge sources by field."""
+    """Returns the settings with a dict for each limit, even one given as text, so that sources merge by field."""
     limits = said.get("limits")
     if not isinstance(limits, Mapping):
         return dict(said)

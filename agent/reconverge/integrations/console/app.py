@@ -95,7 +95,7 @@ def console(
         settings_secret: the secret that signs published settings and contracts. With it the console has switches for
             the whole fleet, and shows the contracts at the hub.
         read_only: whether all changes are refused, even with a token that allows them.
-        recording: requests that predict the effect of changes to contracts; needs `settings_secret`.
+        recording: recorded requests, which show the effect of a change to contracts; needs `settings_secret`.
         customer_secret: the secret that signs customers' links. With such a link a customer sees its own limits at
             `my-limits`, and nothing else; see `customer_token`. 16 bytes or more; links signed with any of several
             secrets are accepted. Needs `settings_secret`, because the page shows the contracts at the hub, and

@@ -60,14 +60,17 @@ class CustomerPage:
         self._kept.clear()
 
     def opened(self, links: list[str]) -> CustomerLink:
-        """Returns the customer of the only link in `links`. Raises Problem (403), without a reason, for other links."""
+        """Returns the customer of the only link in `links`.
+
+        Raises Problem (403) if there is not exactly one link, or it is invalid; the visitor does not learn which.
+        """
         link = self._links.opened(links[0]) if len(links) == 1 else None
         if link is None:
             raise Problem(403, NO_LINK)
         return link
 
     async def standing(self, link: CustomerLink) -> dict[str, Any]:
-        """Returns the customer's limits with their present use. Raises Problem (503), without the reason."""
+        """Returns the customer's limits with their present use. Raises Problem (503) if these cannot be read now."""
         now_ns = self._clock.monotonic_ns()
         while self._kept and next(iter(self._kept.values()))[1] <= now_ns:
             self._kept.popitem(last=False)

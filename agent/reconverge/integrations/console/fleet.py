@@ -109,7 +109,7 @@ def _silence(silent_s: float) -> str:
 def _rates(node: Node, name: str | None = None) -> tuple[float, float]:
     """Returns the requests that a node admitted and refused per second between its two snapshots.
 
-    `name` selects one limit; None sums up all limits.
+    `name` selects one limit; None sums up all limits. Both numbers are 0.0 if the node has only one snapshot.
     """
     before, newest, passed_s = node.before, node.newest, node.passed_s
     if before is None or not passed_s:

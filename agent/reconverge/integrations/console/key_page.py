@@ -52,10 +52,10 @@ def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
 
 
 def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:
-    """Returns `usages` with one quota for each count: of plans that share a count, the quota of the key's plan.
+    """Returns `usages` with one quota of those that count the key together: the one of the key's own plan.
 
-    The capacity in the hub's answer about a quota is that of the quota or that of the key's own quota, whichever is
-    smaller. So the key's own quota is the smallest of those for which the hub answered with the largest capacity.
+    The hub answers about a quota with its capacity, or with that of the key's own quota if that is smaller. So the
+    key's own quota is the smallest of those for which the hub answered with the largest capacity.
     """
     chosen: dict[str, FleetUsage] = {}
     for name in sorted(usages, key=lambda each: limits[each].capacity if each in limits else 0):

@@ -89,7 +89,10 @@ def _shape(stack: StackLoad) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _before(process: Process, number: int) -> StackLoad | None:
-    """Returns the stack at position `number` in a process's previous snapshot; None if no such stack is there."""
+    """Returns the stack at position `number` in a process's previous snapshot.
+
+    Returns None without such a stack, or if it had other layers or classes.
+    """
     before = () if process.before is None else process.before.stacks
     if number >= len(before) or _shape(before[number]) != _shape(process.newest.stacks[number]):
         return None

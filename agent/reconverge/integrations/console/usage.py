@@ -53,7 +53,7 @@ class Sums(NamedTuple):
 
 
 class _PageLinks:
-    """Reads usage at an agent's hub in pages, with a separate request to the hub for each."""
+    """Reads usage at an agent's hub page by page, with one request to the hub for each page."""
 
     def __init__(self, agent: Agent, shards: int) -> None:
         self._agent = agent

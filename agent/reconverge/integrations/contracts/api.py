@@ -267,8 +267,8 @@ class _Api:
     ) -> tuple[int, Document]:
         """Returns the version and the contracts. Raises Problem (412) if `conditions` exclude that version.
 
-        With `identity`, the conditions are about that customer's contract. `reads`: whether the request only reads, so
-        that If-None-Match may name the present version.
+        With `identity`, the conditions are about that customer's contract. `reads`: whether the request only reads the
+        contracts, so that If-None-Match may name the present version.
         """
         version, document = await self._book.read()
         exists = identity is None or identity in document.customers

@@ -179,7 +179,7 @@ class DoorRoute(APIRoute):
         return let_in
 
     async def _let_in(self, request: Request) -> Request:
-        """Checks a request and returns it with its body, if any, already read. Raises Problem if a check fails."""
+        """Returns a checked request, whose body has been read if one is allowed. Raises Problem if a check fails."""
         request.scope[AUTHOR] = self.door.tokens.name_of(request.headers.getlist("authorization"), self.role)
         known = None if self.any_query else tuple(each.alias for each in self.dependant.query_params)
         query_of(request, known)
@@ -199,7 +199,7 @@ class _Read(Request):
         self._said = said
 
     async def body(self) -> bytes:
-        """Returns some bytes if the request has a body, else none. FastAPI only tests whether there are bytes."""
+        """Returns some bytes if the request has a body, else b"": FastAPI only tests whether there are any."""
         return b"" if self._said is None else b"{}"
 
     async def json(self) -> Any:
@@ -236,7 +236,7 @@ class OuterDoor:
 
 
 def facts_in(request: Request) -> dict[str, str]:
-    """Returns the facts in a request's query parameters, by name. Raises Problem (400)."""
+    """Returns the query parameters of a request as facts by name, by which limits may count. Raises Problem (400)."""
     try:
         return _FACTS.validate_python(dict(request.query_params))
     except ValidationError as error:

@@ -63,7 +63,10 @@ class ApiFailures:
         return Problem(405, f"this path only accepts {allowed}", fields={"Allow": allowed})
 
     async def _no_hub(self, request: Request, error: ReconvergeError) -> Problem:
-        """Returns the problem (503) for a failure of the hub. It shows only the kind: the text may name hosts."""
+        """Returns the problem (503) for a failure of the hub.
+
+        It shows the kind of the failure, but not the text of the error, which may name hosts.
+        """
         now_ns = self._clock.monotonic_ns()
         if self._log.allows(now_ns):
             self._log.note(now_ns)

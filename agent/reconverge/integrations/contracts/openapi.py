@@ -42,9 +42,9 @@ _FIELDS: Final[dict[int, dict[str, Any]]] = {
 def answers(role: Role | None, *, versioned: bool, absent: bool, body: bool, creates: bool) -> dict[int | str, Any]:
     """Returns the responses that an operation declares in OpenAPI, by status: its errors, and responses with a version.
 
-    `role` is the role that it needs; `versioned`: whether requests may have conditions on the version; `absent`:
-    whether the thing that its path names may be missing; `body`: whether it takes a body; `creates`: whether it may
-    create one.
+    `role` is the role that the operation needs; `versioned`: whether requests may have conditions on the version;
+    `absent`: whether the thing that its path names may be missing; `body`: whether the operation takes a body;
+    `creates`: whether it may create a contract.
     """
     problems = [400, 422, 503] if role else []
     problems += [401] if role else []

@@ -60,7 +60,7 @@ VersionNumber = Annotated[int, Field(ge=0, le=VERSION_MAX)]
 
 
 class Part(BaseModel):
-    """An object with exactly the declared members."""
+    """The base class of the API's objects, which have exactly the declared members."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,7 +78,7 @@ class Rollback(Part):
 
 
 class Reset(Part):
-    """The facts of a request under which a customer's use is reset, for limits that count by them."""
+    """The facts, such as a user, by which some limits count besides the customer: only use under them is reset."""
 
     facts: Facts = Field(default_factory=dict)
 
@@ -124,7 +124,7 @@ class Change(Part):
 
 
 class History(Part):
-    """Changes, the newest first."""
+    """The last changes of the contracts, the newest first."""
 
     changes: list[Change]
 

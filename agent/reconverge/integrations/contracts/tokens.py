@@ -97,7 +97,7 @@ class TokenTable:
     def name_of(self, credentials: Sequence[str], role: Role | None) -> str:
         """Returns the name of the token in the `Authorization` fields of a request.
 
-        If `role` is None, no token is needed.
+        If `role` is None or the API is open to all, no token is needed, and the name is ANONYMOUS.
 
         Raises Problem: 401 without a known token, 403 if the token may only read and `role` is "write".
         """

@@ -84,7 +84,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.counts.value(name) is None and bool(super().add(key, value, timeout, version))
 
     def get(self, key: str, default: object = None, version: int | None = None) -> Any:
-        """Returns the value, or the count as of the last exchange."""
+        """Returns the value, or the count with the parts of other processes as of the last exchange, or `default`."""
         count = self.counts.value(self._name(key, version))
         return super().get(key, default, version) if count is None else count
 

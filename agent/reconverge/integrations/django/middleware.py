@@ -283,7 +283,7 @@ class _LimitedView:
         return limited
 
     def _of(self, name: str) -> Declared:
-        """Returns the rule for the view called `name`, declared to the present guard; declares it at the first call.
+        """Returns the rule for the view called `name`, declared to the guard in use; declares it at the first call.
 
         If a test changes the setting RECONVERGE, another guard is in use, and the rule is declared again.
         """

@@ -104,7 +104,7 @@ class Configured:
             )
 
     def check_blocking(self) -> None:
-        """Raises ImproperlyConfigured if a rule has a coroutine function, which the middleware cannot await here."""
+        """Raises ImproperlyConfigured if a rule has a coroutine function; called if the middleware cannot await any."""
         slow = [declared.name for declared in self.rules if declared.rule.ever_waits]
         if waits(_function("KEY_FUNC", _said().get("KEY_FUNC"), SETTING) or by_ip):
             slow.append("KEY_FUNC")
@@ -158,10 +158,10 @@ def _said() -> Mapping[str, Any]:
 
 
 def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
-    """Returns two functions that read a WSGI request's `META`: one finds a rule's key, the other the scope's part.
+    """Returns two functions that read a WSGI request's `META`: one finds a rule's key, the other its scope.
 
-    The second is None if the rule has no scope. Returns None instead of both if the rule needs a `Request`, for example
-    to find Django's user.
+    The second is None if the rule has no scope. Returns None in place of both if the rule can only be asked with a
+    `DjangoRequest`, for example to find Django's user.
     """
     return None if isinstance(source_of(declared.key_function), OfUser) else in_environment(declared, addresses)
 

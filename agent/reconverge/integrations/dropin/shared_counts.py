@@ -75,9 +75,9 @@ class SharedCounts(Unbreakable):
         return new
 
     def _begin(self, key: str, value: int, known: KnownCount) -> bool:
-        """Begins a count unless a signal handler or a finalizer has just begun it; returns whether it is new.
+        """Begins a count, with `known` as this process's entry for it; returns whether the key had no count before.
 
-        `known` becomes this process's entry for the count.
+        A signal handler or a finalizer may begin the same count meanwhile; then its entry stays.
         """
         if key in self._known:
             return False

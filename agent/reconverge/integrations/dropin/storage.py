@@ -174,7 +174,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(0)
     def used(self, key: str) -> int:
-        """Returns the count of a fixed window on all nodes, as far as known; the whole amount for a limit of 0."""
+        """Returns the count of a fixed window on all nodes, as far as this node knows."""
         return max((self._used(entry, name) for entry, name in self._places(FIXED, key)), default=0)
 
     @goes_on(0.0)
@@ -220,7 +220,7 @@ class StorageLimits(Unbreakable):
     def forget(self, strategies: tuple[str, ...], key: str) -> None:
         """Resets a key: here at once, on all other nodes with their next exchange.
 
-        Only the strategies that have counted such keys in this process are reset; if none has, all are.
+        If this process has counted keys of this limit by some of `strategies`, only those are reset; otherwise all.
         """
         tail = tuple(key.rsplit("/", 3)[1:])
         at_work = [strategy for strategy in strategies if (strategy, *tail) in self._entries]
@@ -264,7 +264,7 @@ class StorageLimits(Unbreakable):
         return self._declare_odd(strategy, amount, expiry), key_of(key)
 
     def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[StorageEntry, str]]:
-        """Returns each entry and key under which `key` may have been counted, for callers that pass no amount."""
+        """Returns each entry and key under which `key` may have been counted, for calls that do not name the amount."""
         places: list[tuple[StorageEntry, str]] = []
         tail = key.rsplit("/", 3)
         if len(tail) == 4:
@@ -378,7 +378,7 @@ class StorageLimits(Unbreakable):
 
 
 def _decision(limiter: RateLimiter, name: str, cost: int = 1) -> Decision:
-    """Tests a limit without a charge. Returns the decision, for a client whose next request may reach any node."""
+    """Returns the decision of a test, which charges nothing, for a client whose next request may reach any node."""
     return for_any_node(limiter, limiter.test(name, cost), name, cost)
 
 
@@ -388,7 +388,7 @@ def _left(limiter: RateLimiter, name: str, decision: Decision) -> int:
 
 
 def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:
-    """Returns a limit that counts as the library's `strategy` does; with one node, exactly as it does."""
+    """Returns a limit that counts like the library's `strategy`; very large moving windows count in slices."""
     # Windows are aligned to the clock by default. Windows that begin with the first hit, as in the library, have no
     # compiled code: they took 80 us instead of 5 for each key of an exchange, and applications needed more processor
     # time than with the library's own Redis storage.

@@ -354,8 +354,8 @@ class _DependencyAsk:
     ) -> Outcome:
         """Decides about a request by the rule, and adds the response fields. Raises an error for a refused request.
 
-        `outcome` is the decision, if it is made already; the keys found so far, if the guard must still decide; or
-        None, if no key was sought yet.
+        `outcome` is the decision, if it is made already. A list holds the keys found so far, and the guard must still
+        decide. With None, no key has been sought yet.
         """
         scope: Any = connection.scope
         if self._unmatched.wanted:

@@ -71,7 +71,7 @@ class NoRoute:
 
 
 def log_endpoints(app: object, functions: Iterable[object]) -> None:
-    """Logs a warning for each function that was passed as a limit and serves a route, because of `@limits` above it."""
+    """Logs a warning for each function of a route to which a limit was applied as a decorator, without effect."""
     holders = holders_of(app)
     _log_defaults(holders)
     endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders}

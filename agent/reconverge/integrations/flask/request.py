@@ -19,7 +19,7 @@ a request."""
 
 
 def user_now(environment: Mapping[str, Any]) -> object:
-    """Returns Flask-Login's user, else the application's `g.user`, else the user that the server has authenticated."""
+    """Returns the user of Flask-Login, else `g.user` of the application, else the server's user; None without one."""
     of_application = flask.g.get("_login_user") or flask.g.get("user")
     return of_application or authenticated_by_server(environment)
 

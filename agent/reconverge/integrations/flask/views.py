@@ -61,9 +61,9 @@ def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
 def warn_of_unmatched(
     app: flask.Flask, limited: Iterable[tuple[object, object, str]], rules_of: Callable[[object], Iterable[object]]
 ) -> None:
-    """Raises InvalidSetting for a limit above `@app.get`, whose endpoint is the view without the limit.
+    """Raises InvalidSetting for a limit above `@app.get`: the endpoint is the view without the limit.
 
-    Logs a warning for a class that has one endpoint with its limit and one without. Each item of `limited` has the
+    If a class has one endpoint with its limit and one without, only logs a warning. Each item of `limited` has the
     limit's rule, the bare view, and the text of the limit.
     """
     endpoints = {name: list(_chain(view)) for name, view in app.view_functions.items()}

@@ -250,7 +250,8 @@ class _TooMany(Exception):
 class _CountedCall:
     """A call of gRPC whose messages from the client are counted.
 
-    An asynchronous handler gets this object as its context; other attributes are those of gRPC's context.
+    An asynchronous handler gets this object as its context: all attributes not defined here are those of gRPC's
+    context.
     """
 
     def __init__(self, guard: Guard, rules: Sequence[Declared], details: Details, context: Context) -> None:

@@ -147,7 +147,7 @@ class LoadSheddingMiddleware:
             raise
 
     def worked_beside(self) -> None:
-        """Sets `works_beside`: a request was worked on while another task waited for its body. Logs this once."""
+        """Sets `works_beside`, and logs it once: a request was worked on while another task waited for its body."""
         if not self.works_beside:
             self.works_beside = True
             logger.warning(
@@ -239,7 +239,10 @@ class _Exchange:
         return self.admission.go_on(anyway=anyway)
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Sends one ASGI message of the application, or drops it after a refusal. The caller awaits the result."""
+        """Sends one ASGI message of the application, or drops it if the request was refused late.
+
+        The caller awaits the result.
+        """
         if self.refused:
             return no_more()
         kind = message["type"]
@@ -291,5 +294,5 @@ async def _refuse(refusal: ShedRefusal, scope: Scope, send: Send) -> None:
 
 
 async def _gone() -> Message:
-    """Returns the ASGI message `http.disconnect`, for an application whose request was refused meanwhile."""
+    """Returns the ASGI message `http.disconnect`, for an application whose request was refused after it had begun."""
     return {"type": GONE}

@@ -148,7 +148,7 @@ class FieldWriter:
 
 
 class _Nothing:
-    """Stands for the table of counts or for the slots in `_Prepared` if the fast path has no such layer."""
+    """Takes the place of the table of counts or of the slots in `_Prepared` if the stack has no layer with them."""
 
     limit = 0
 
@@ -164,7 +164,7 @@ class Counting(Protocol):
 
 
 class _Prepared:
-    """The part of the response fields that stays the same until the fast path's quota or limit of slots changes."""
+    """The constant parts of the response fields, until the quota or the number of slots in the fast path changes."""
 
     __slots__ = ("between", "binding", "fast_path", "limit", "most", "opening", "policy", "slots", "table")
 
@@ -236,7 +236,7 @@ def _quota_fields(refusal: ShedRefusal) -> Fields:
 
 @lru_cache(maxsize=1024)
 def _concurrent(name: str, limit: int) -> tuple[str, str]:
-    """Returns the RateLimit-Policy item for `limit` concurrent requests, and the beginning of the RateLimit item."""
+    """Returns the RateLimit-Policy item for `limit` concurrent requests, and the RateLimit item up to its number."""
     return f'{sf_string(name)};q={limit};qu="concurrent-requests"', f"{sf_string(name)};r="
 
 

@@ -115,7 +115,7 @@ class TooManyTiers(ReconvergeError):
 
 
 class NoTier(ReconvergeError):
-    """Raised when the function that returns a request's limit fails, and has returned no limit before to use now."""
+    """Raised when the function that returns a request's limit fails, and has not returned one before to use now."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the function of rule {name!r} has returned no limit for the request, nor for any before")
@@ -254,7 +254,7 @@ class Declared:
 
     @property
     def part_of_key(self) -> Callable[[Request], Any] | None:
-        """Returns the function that finds a key's part for the route or `scope`; None if keys have no such part."""
+        """Returns the function that finds the route or `scope` that keys begin with; None if keys contain neither."""
         return self._parts[0] if self._parts else None
 
     @property
@@ -401,7 +401,7 @@ class Declared:
     def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:
         """Returns the facts of a request by which contracts count, besides the customer, such as its user.
 
-        All requests without a certain fact are counted together.
+        A fact that is missing, or cannot be found, is NOWHERE: all requests without it are counted together.
         """
         facts = dict[str, str]()
         for name, function in self._facts.items():
@@ -488,9 +488,9 @@ class Declared:
         return SHARED_KEY if address is None else f"{OURS}{ADDRESS}:{address}"
 
     def blamed(self, becomes: str) -> str:
-        """Returns words for log messages: the rule's name, with the setting and the name of the function that failed.
+        """Returns the name of a failed function for log messages: the rule's name, the setting, the function's name.
 
-        `becomes` describes how the request is treated after the failure; `BLAMED` has the setting for it.
+        `becomes` is the treatment of the request after the failure, by which `BLAMED` finds the setting.
         """
         what = BLAMED.get(becomes)
         if what is None:
@@ -569,7 +569,7 @@ class Declared:
         return self.agent.declare(name, quotas_of_fixed(limits), block_after=rule.block_after, block_for=rule.block_for)
 
     def shown_names(self, limiter: Limiter, quotas: Mapping[str, Limit]) -> dict[str, str]:
-        """Returns the name in responses of each quota of a limit, by its name at the hub; see `shown_name`."""
+        """Returns the names of a limit's quotas in responses, by their names at the hub; see `shown_name`."""
         name = limiter.name
         if name not in self._shown:  # the application has declared this limit
             return {each: each for each in quotas}
@@ -623,7 +623,7 @@ def room_for(limits: object, room: int = 0) -> int:
 
 
 def _coarser(limit: Limit) -> Limit:
-    """Returns `limit` with its quota rounded down to a power of two, so that there are few such limits."""
+    """Returns `limit` with its quota rounded down to a power of two, so that few different limits are possible."""
     quota = 0 if limit.refuses_all else 1 << limit.quota.bit_length() - 1
     return replace(limit, quota=quota, initial=None if limit.initial is None else min(limit.initial, quota), name=None)
 

@@ -175,9 +175,9 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
 
 
 def usual_11(policy: PolicyField, decisions: Sequence[Decision]) -> tuple[PolicyField, str] | None:
-    """Returns the same as `written_11` for usual decisions about the quotas of `policy`; None for others.
+    """Returns the same as `written_11`, but faster, for usual decisions about the quotas of `policy`; None for others.
 
-    They are usual if all admit, in the order of what is left, and no number is out of bounds.
+    Decisions are usual if all of them admit, the smallest remaining quota comes first, and no number is too large.
     """
     numbers: list[int] = []
     least = 0
@@ -287,7 +287,10 @@ def binding_first(decided: tuple[object, Decision]) -> tuple[bool, float, int]:
 
 
 def _after_s(decision: Decision) -> int | None:
-    """Returns the seconds until the quota has room again, after a refusal; else until it is full. None for too many."""
+    """Returns the seconds until the quota has room after a refusal, or until it is full after an admission.
+
+    Returns None if the number is too large for a field.
+    """
     after = decision.reset_after if decision.allowed else decision.retry_after
     if not after < FAR_S:
         return None

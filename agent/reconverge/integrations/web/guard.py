@@ -464,7 +464,7 @@ class Guard:
         return rulings, refused_by, False
 
     def _sorted(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], Sequence[Claim]]:
-        """Returns two lists: the claims that can be charged in one step, and the others. Claims in shadow are left out.
+        """Returns two lists: the claims that can be charged in one step, and the other claims not in shadow.
 
         At least two claims can be charged in one step if their limits are of one agent, and no limit occurs twice.
         """
@@ -587,7 +587,7 @@ class Guard:
         return ruling
 
     def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Returns the rulings of the claims in shadow, whose limits count an admitted request, and never refuse it."""
+        """Returns the rulings of limits in shadow, which count the admitted request but never refuse it."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.shadow:
@@ -645,11 +645,11 @@ class Guard:
             return []
 
     def failed(self, error: Exception, name: str) -> None:
-        """Counts an error of the function `name`, and logs it if its kind is new, or after a minute without a log."""
+        """Counts an error of the function `name`; logs the first error of each kind, and at most one a minute later."""
         self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
-        """Counts an error as `failed` does, or raises it again if it is in `passes`."""
+        """Counts an error as `failed` does; if its class is in `passes`, raises it again."""
         if isinstance(error, self._passes):
             raise error
         self._failures.add(error, name, becomes)

@@ -75,7 +75,7 @@ class Metered:
 
 
 class Metering:
-    """Counts the charges of a guard's requests in a usage meter. `failed` is called with each error, and METER."""
+    """Counts the charges of a guard's requests in a usage meter; calls `failed` with each error and the name METER."""
 
     def __init__(self, meter: Meter, failed: Callable[[Exception, str], None]) -> None:
         self.meter = meter

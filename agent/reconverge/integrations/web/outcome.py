@@ -120,11 +120,11 @@ class MeteredRequest(Protocol):
     """The interface of a usage meter's record of one request, by which an outcome corrects the meter."""
 
     def is_about_the_same_request(self) -> None:
-        """Corrects the meter's number of requests: another guard or limit has counted this request before."""
+        """Makes the meter count one request less, because another guard or limit has counted this request before."""
         ...
 
     def take_back(self) -> None:
-        """Corrects the meter: the request is refused after all, so its charges are subtracted."""
+        """Subtracts the request's charges from the meter's sums, because the request is refused after all."""
         ...
 
 
@@ -177,7 +177,7 @@ class Outcome(Unique):
         return self.guard.fields(self.rulings, refused=refused)
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns each limit's prepared texts and decision, to make `ietf-11` fields from; empty if fields are off.
+        """Returns each limit's `Binding` and decision, to make `ietf-11` fields from; empty if fields are off.
 
         Returns None if the guard must write the fields.
         """

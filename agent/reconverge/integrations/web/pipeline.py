@@ -290,7 +290,7 @@ class CompiledRule:
         self._take()
 
     def may_decide(self, key: str) -> bool:
-        """Returns whether the fast path may decide about `key`, for a limit that is on; else, the guard must decide.
+        """Returns whether the fast path may decide about `key` if the limit is on; False if the guard must decide.
 
         Charges nothing.
         """
@@ -315,8 +315,8 @@ class CompiledRule:
     def keying(self, find: Find, part: Find | None) -> Callable[[Any], str | FoundKey]:
         """Returns a function that finds the key to charge in a raw request, or a `FoundKey` if the guard must decide.
 
-        `find` finds the result of the key function in a raw request; `part` finds the part of the key for the route or
-        scope.
+        `find` returns the result of the rule's key function for a raw request; `part` returns the route or scope that
+        the key begins with.
         """
         declared = self.declared
 
@@ -340,13 +340,13 @@ class CompiledRule:
         return key_in
 
     def found(self, key: str) -> FoundKey:
-        """Returns the result of the key function, recovered from the charged `key`, for a guard that must decide."""
+        """Returns the key function's result, recovered from `key`, which contains it; for a guard that must decide."""
         if self.declared.part_of_key is not None:
             key = unescaped(key.partition("|")[2])
         return FoundKey(self.declared, key)
 
     def usually_written(self, decision: Decision, key: str) -> tuple[PolicyField, str] | None:
-        """Returns the `ietf-11` fields of a limit with several quotas for a usual decision; None for another."""
+        """Returns the `ietf-11` fields of a limit with several quotas; None unless they are usual (see `usual_11`)."""
         name = decision.binding
         decisions = [decision]
         for table, limit in self._quotas:
@@ -570,7 +570,7 @@ class Pipeline:
         return None if binding is None else (binding, service_11(binding.name, decision, refused=refused))
 
     def prepared(self, decisions: Sequence[Decision], keys: Sequence[str]) -> Sequence[tuple[Binding, Decision]] | None:
-        """Returns each limit's prepared texts and decision, to make `ietf-11` fields from; empty if fields are off.
+        """Returns each limit's `Binding` and decision, to make `ietf-11` fields from; empty if fields are off.
 
         Returns None for other dialects, and for a refusal by a ban.
         """
@@ -605,8 +605,8 @@ class Pipeline:
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
     """Returns a rule compiled for the fast path; None if the guard must always decide by it.
 
-    The guard must decide by a rule with functions besides a plain key function. `answered` means that the guard has an
-    `on_breach`, so that no rule is compiled.
+    The guard must decide by a rule with functions besides a plain key function, and, if `answered`, by every rule: the
+    guard then has an `on_breach`.
     """
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:

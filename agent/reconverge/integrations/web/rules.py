@@ -43,7 +43,7 @@ OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters) - {"name"}
 
 
 def of_limit(name: str, shown: str = "...") -> str:
-    """Returns the end of an error about the setting `name`, which belongs to a limit: how to write it there."""
+    """Returns the end of an error message about `name`, a setting of the limit and not of the rule: how to write it."""
     if name in ("quota", "window"):
         return "belongs to the limit, as in '5/minute'"
     if name == "burst":
@@ -274,7 +274,7 @@ def all_rules(limits: Limits | None, rules: Sequence[Rule], *, besides: object =
 
 
 def check_shared(scope: object) -> None:
-    """Raises InvalidSetting for a value that cannot be a scope that several routes share."""
+    """Raises InvalidSetting unless `scope` is a text or a function, under which several routes can share a limit."""
     if not scope or not (isinstance(scope, str) or callable(scope)):
         raise InvalidSetting("scope", scope, "must be text, under which routes share a limit, such as 'api'")
 
@@ -289,7 +289,7 @@ def check_takes(what: str, function: object, given: str) -> None:
 
 
 def _check_method(method: str) -> None:
-    """Raises InvalidSetting for a method that no request can have, or that is probably a misspelt usual one."""
+    """Raises InvalidSetting for a method that no request can have, or that is probably a misspelt standard one."""
     name = method.upper()
     if not METHOD.fullmatch(name) or len(name) > METHOD_CHARACTERS_MAX:
         problem = "is not a valid method; write a method such as 'POST'; for methods of gRPC, write paths="

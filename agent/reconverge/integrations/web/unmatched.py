@@ -167,7 +167,10 @@ class UnmatchedRules:
 
 
 def nearest(path: str, patterns: Sequence[str]) -> str | None:
-    """Returns the route's pattern that is most similar to a path; patterns that end with the path come first."""
+    """Returns the one of `patterns`, of routes, that is most like `path`; None without patterns.
+
+    Patterns that end with the path come first.
+    """
     key = key_of(path.removesuffix(BELOW))
 
     def likeness(pattern: str) -> tuple[bool, float]:

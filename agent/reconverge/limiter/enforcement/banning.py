@@ -138,7 +138,7 @@ class OnWithBans(On):
         return not answer.allowed and answer.certain
 
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
-        """Counts a certain refusal towards a ban, except one by a ban or of a cost of 0. Returns `decision`."""
+        """Counts a certain refusal towards a ban, unless a ban has refused or the cost is 0. Returns `decision`."""
         if cost != 0 and not decision.allowed and decision.certain and decision.binding != self._bans.table.name:
             self._note(key)
         return decision

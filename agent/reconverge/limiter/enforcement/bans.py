@@ -211,7 +211,7 @@ class Bans:
         return usage.total > 0 and key in table.cells
 
     def _note_answer(self, now_ns: int) -> None:
-        """Drops the keys that were found free, if the hub has answered since: it may have reported bans."""
+        """Drops keys that were found not banned, at an answer of the hub: all once in LOOK_NS, doubtful ones always."""
         if now_ns - self._emptied_ns >= LOOK_NS:
             self._emptied_ns = now_ns
             self._read_all_anew()

@@ -61,7 +61,7 @@ class AsksNothing:
 
 
 class ClosableLimit(Protocol):
-    """A limit whose quota may be 0, as the class `Closed` needs it."""
+    """The interface of a limit that may have a quota of 0, by which `Closed` refuses its requests."""
 
     table: Decider
     answers: Any

@@ -85,10 +85,10 @@ class On:
             return self._table.refuse_reentry()
 
     def _doubt(self, key: str, cost: int, kind: str | None, timeout: float | None, within_ns: int) -> AskedCost | None:
-        """Returns the question to the hub with which a request begins to wait for its turn; None if it need not ask.
+        """Returns the question that `wait` asks the hub before it queues a request; None if it queues without asking.
 
-        It asks if memory would guess that it may go, as for a key that is new to this node, and no request is ahead. A
-        refused one waits in the queue instead, unless its timeout is 0.
+        It asks if memory would admit by a guess, as for a key that is new to this node, and no other request waits for
+        the key. If memory would refuse, it asks only with a timeout of 0.
         """
         first = self._table.tables[0]
         if not within_ns or self.asking.manual or self._table.settles(key, cost, kind):
@@ -101,7 +101,7 @@ class On:
         return self.asking.request(key, cost, kind, within_ns)
 
     def _left_s(self, timeout: float | None, began_ns: int) -> float | None:
-        """Returns the part of a timeout that is left of a request that began to ask at `began_ns`."""
+        """Returns the seconds that are left of `timeout` if it has run since `began_ns`; None without a timeout."""
         return None if timeout is None else max(0.0, timeout - seconds(self.asking.now_ns() - began_ns))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
@@ -165,7 +165,7 @@ class InShadow(AsksNothing):
         return self._shadowed(lambda: self._board.deciding.test(key, cost, kind), count=0)
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns the decision and its charges, to be corrected later; none if the limit would have refused."""
+        """Returns the decision and its correctable charges; no charges if the limit would have refused."""
         charges: tuple[Charged, ...] = ()
 
         def marked() -> Decision:
@@ -280,7 +280,7 @@ def _quota_of(enforcement: Enforcement) -> int:
 
 
 class Enforcement:
-    """The mode of a limit (on, shadow or off), its answers, and the number of requests that no table has counted."""
+    """The mode of a limit (on, shadow or off), its answers, and counts of requests that its tables leave out."""
 
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table
@@ -331,7 +331,7 @@ class Enforcement:
 
     @property
     def closed_by(self) -> str:
-        """Returns the name of the quota that is 0; if none is 0 yet, that of the first quota."""
+        """Returns the name of the quota that is 0; if none is 0, that of the first quota."""
         return next((table.name for table in self.tables if table.limit.refuses_all), self.tables[0].name)
 
     def refused_all(self, table: Table) -> int:

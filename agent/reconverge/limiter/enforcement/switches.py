@@ -26,7 +26,7 @@ def checked_switch(switch: object) -> Switch:
 
 
 def switch_as_said(switch: object) -> Switch:
-    """Returns `switch`; if it is None, the switch in the environment, or "on" without one. Raises InvalidSetting."""
+    """Returns `switch`; if it is None, the switch in the environment, or else "on". Raises InvalidSetting."""
     if switch is not None:
         return checked_switch(switch)
     said = os.environ.get(VARIABLE)
@@ -38,17 +38,17 @@ def switch_as_said(switch: object) -> Switch:
 
 
 def weaker(one: Switch, other: Switch) -> Switch:
-    """Returns that one of two switches which refuses less."""
+    """Returns the one of two switches that refuses less."""
     return max(one, other, key=list(SWITCHES).index)
 
 
 def stricter(one: Switch, other: Switch) -> Switch:
-    """Returns that one of two switches which refuses more."""
+    """Returns the one of two switches that refuses more."""
     return min(one, other, key=list(SWITCHES).index)
 
 
 def layered_switch(limits: Layered[Switch], agents: Layered[Switch], *, has_cap: bool) -> Layered[Switch]:
-    """Returns a limit's and its agent's switches combined: in each layer, the switch that refuses less.
+    """Returns a limit's and its agent's switches combined: of each two, own or published, the one that refuses less.
 
     If the limit has a cap, published settings cannot make it refuse less: that would admit more than the cap.
     """

@@ -59,7 +59,7 @@ class Limiter:
     if not TYPE_CHECKING:  # a type checker reports each name that is missing
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raises AttributeError, which tells for a method of the other class how that is declared."""
+            """Raises AttributeError; for a method of the other class of limiters, the message shows what to write."""
             names, remedy = self._elsewhere
             hint = f": {self.name!r} {remedy}" if name in names else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)

@@ -244,7 +244,7 @@ class RateLimiter(Limiter):
 def _checked_times(timeout: Seconds | None, max_queue: int | None, within: Seconds) -> tuple[float | None, int]:
     """Returns the timeout of a request that waits, in seconds, and the nanoseconds for which it may ask the hub.
 
-    Raises InvalidSetting, in each mode of the limit, for either and for `max_queue`.
+    Raises InvalidSetting for an invalid timeout, `max_queue` or `within`, even if the limit is off or in shadow.
     """
     timeout_s, within_ns = in_seconds(timeout), checked_within_ns(in_seconds(within))
     checked_timeout_ns(timeout_s)

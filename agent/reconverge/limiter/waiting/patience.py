@@ -42,7 +42,10 @@ class Patience:
     """The time that one request waits for the hub's answer; time in which this process stands still does not count."""
 
     def __init__(self, shards: Sequence[ShardState], within_ns: int, began_ns: int, asked_ns: int) -> None:
-        """Starts the time of a request that waits since `began_ns`, and whose reports ask `shards` since `asked_ns`."""
+        """Starts measuring the wait of a request that asks the hubs of `shards`.
+
+        The request has waited since `began_ns`, and each report since `asked_ns` has asked for it.
+        """
         self._within_ns = within_ns
         self._until_ns = began_ns + within_ns + LOST_MAX_NS
         self._shards = shards
@@ -58,7 +61,7 @@ class Patience:
             self._begin(now_ns)
 
     def _begin(self, now_ns: int) -> None:
-        """Starts the time anew, in full; no earlier than it was to start."""
+        """Gives the request its full time again, from `now_ns` on, or from `_began_ns` if that is later."""
         self._began_ns = max(self._began_ns, now_ns)
         self._stood_ns = [shard.stood_by(now_ns) for shard in self._shards]
 

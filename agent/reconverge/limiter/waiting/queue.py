@@ -68,7 +68,7 @@ class WaitQueue:
         return ticket
 
     def leave(self, ticket: QueuePlace) -> QueuePlace | None:
-        """Removes a place. Returns the place that has become the first thereby; None if none has."""
+        """Removes a place. Returns the new first place; None if the first place has not changed, or none is left."""
         was_first = self.first is ticket
         del self._tickets[ticket]
         if ticket.counted:

@@ -143,7 +143,7 @@ class Waiting:
     ) -> Steps:
         """Charges the request if there is room; else queues it, and tries again when it is first and room may exist.
 
-        With `lifo` it joins the queue at its head. A generator: yields the nanoseconds to sleep, returns the decision.
+        With `lifo` it joins the queue at its head. A generator: yields nanoseconds to sleep, returns the decision.
         """
         gate, key = self._gate, self._table.check_key(key)
         timeout_ns, room = checked_timeout_ns(timeout), checked_room(max_queue)
@@ -197,10 +197,10 @@ class Waiting:
         return self._section.run(first)
 
     def _join(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
-        """Adds a place at the queue's end, or with `lifo` at its head. Returns whether it has.
+        """Adds a place at the queue's end, or with `lifo` at its head, and returns True.
 
-        It has not if the queue has `room` places already, or if the caller, such as a signal handler, has interrupted
-        this thread in the middle of changing a queue.
+        Returns False if the queue has `room` places already, or if the caller, such as a signal handler, has
+        interrupted this thread in the middle of changing a queue.
         """
         if self._section.entered():
             return False
@@ -254,7 +254,7 @@ class Waiting:
         return becomes_first
 
     def _wake_first(self, key: str, *, only_if_lost: bool = False) -> None:
-        """Wakes the first request that can be woken; removes requests whose event loop was closed."""
+        """Wakes the first request that can be woken; with `only_if_lost`, only if requests before it were removed."""
         if self._section.entered():
             self._put_off.append((key, None))
             return
@@ -273,7 +273,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _first(self, key: str) -> tuple[QueuePlace | None, bool]:
-        """Returns the first place whose request can be woken, or None, and whether places before it were removed."""
+        """Returns the first place that can be woken, or None, and whether places of closed event loops were removed."""
         lost = False
         while True:
             queue = self._queues.get(key)
@@ -345,7 +345,7 @@ class ThreadWaker:
         self._waker.wake()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for `at_most_ns` nanoseconds; for SLEEP_MAX_NS at most, and if that is None."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds; for SLEEP_MAX_NS at most, also if it is None."""
         self._waker.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
 
 
@@ -362,7 +362,7 @@ class GreenWaker:
         self._rung.set()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for `at_most_ns` nanoseconds; for SLEEP_MAX_NS at most, and if that is None."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds; for SLEEP_MAX_NS at most, also if it is None."""
         self._rung.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
         self._rung.clear()
 

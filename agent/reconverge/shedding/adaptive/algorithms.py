@@ -111,7 +111,7 @@ class Baseline:
 
     @property
     def scale(self) -> float:
-        """Returns the fraction of the limit at which no queue should form; always 1 while no probe is under way."""
+        """Returns the baseline divided by the last round trip, at most 1, during a probe; 1 while there is no probe."""
         return self._without_queue() if self._probing else 1.0
 
     def _without_queue(self) -> float:
@@ -203,7 +203,7 @@ class Probing:
 
     @property
     def probe_scale(self) -> float:
-        """Returns the fraction of the usual requests in progress that a probe allows, to drain the queue; else 1."""
+        """Returns the fraction to which a probe lowers the requests in progress; 1 while there is no probe."""
         return self.baseline.scale
 
     @property
@@ -223,12 +223,12 @@ class Probing:
         return self.limit
 
     def _move(self, sample: Sample, known_ns: int) -> None:
-        """Moves the limit up or down after one window; `known_ns` is the baseline before it, 0 in the first window."""
+        """Moves the limit up or down after a window; `known_ns` is the baseline before it, 0 for the first window."""
         raise NotImplementedError
 
 
 class Vegas(Probing):
-    """Finds the limit by the length of the queue, estimated from round trips above those without a queue: for servers.
+    """Finds the limit by the queue's length, estimated from round trips compared to those without a queue: for servers.
 
     Args:
         initial, min_limit, max_limit: the limit at the beginning, its lowest and its highest value.

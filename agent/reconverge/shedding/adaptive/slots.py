@@ -1,4 +1,4 @@
-"""The requests in progress, by class, under one limit that is never exceeded."""
+"""Counts the requests in progress, by class, and starts new ones as long as one limit for all of them allows it."""
 
 # Theory of operation.
 #
@@ -144,7 +144,7 @@ class RunningCount:
 
 
 def checked_partitions(partitions: object, names: Sequence[str]) -> tuple[float, ...]:
-    """Returns the fraction of the limit guaranteed to each class, in the order of `names`; 0.0 for others.
+    """Returns the fraction of the limit guaranteed to each class, in the order of `names`; 0.0 if none is given.
 
     Raises InvalidSetting for an unknown class, an unusable fraction, or fractions that sum to more than 1.
     """

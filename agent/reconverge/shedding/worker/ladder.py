@@ -1,4 +1,4 @@
-"""Selects the requests to reject, given their fraction of all: the least important class first, evenly within it."""
+"""Selects a given fraction of all requests to reject: the least important class first, evenly within each class."""
 
 # Theory of operation.
 #
@@ -57,7 +57,7 @@ class Dither:
         self.threshold = int(min(max(fraction, 0.0), 1.0) * WHOLE_64)
 
     def chosen(self) -> bool:
-        """Whether the next request is chosen."""
+        """Counts the next request, and returns whether it is chosen."""
         number = next(self._numbers)
         threshold = self.threshold
         return threshold > 0 and (number * GOLDEN_64 & _MASK_64) < threshold
@@ -69,7 +69,7 @@ class Dither:
 
 
 class Ladder:
-    """Divides the fraction to reject among the classes; in every sequence the most important class is first."""
+    """Divides the fraction to reject among the classes. All its sequences begin with the most important class."""
 
     def __init__(self, classes: int) -> None:
         self.fractions = [0.0] * classes
@@ -105,7 +105,7 @@ class Ladder:
     def deal(self, rejected: float, elapsed_s: float, *, pressed: bool) -> None:
         """Sets `fractions` so that the fraction `rejected` of all traffic is rejected.
 
-        May also begin with the next more important class, or spare the most important of the rejected classes again.
+        May also move `rung` by one class: to begin to reject the next more important class, or to end that again.
         `pressed` means that the pressure is above its target.
         """
         mix = self.mix

@@ -109,7 +109,7 @@ class WorkerShedder:
         return None if self._by_thread else self.begin(arrival.now_ns)
 
     def refusal(self, now_ns: int) -> ShedRefusal:
-        """Returns the refusal of a request that is rejected."""
+        """Makes the refusal of a request that the shedder rejects."""
         self._step_if_due(now_ns)
         reason = "This worker is overloaded, and rejects requests of less important classes first."
         return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason)

@@ -151,8 +151,8 @@ class LoopLag:
     def pressure(self, now_ns: int) -> float:
         """Returns the longest lag since the last call, divided by the target; a callback's wait so far counts, too.
 
-        The time to work off the connections in the backlog is added to the lag; if the kernel does not report the
-        backlog, a multiple of the shortest recent lag.
+        The time to work off the connections in the backlog is added to the lag. If the kernel does not report the
+        backlog, a multiple of the shortest recent lag is added in its place.
         """
         age_ns = 0 if self._answered else now_ns - self._sent_ns
         worst_ns = max(self._worst_ns, age_ns)
@@ -220,7 +220,10 @@ class Occupancy:
 
 
 def pressure_of(busy: float, target: float) -> float:
-    """Returns a busy fraction's pressure: 1.0 at the target, proportional near it, FULL_PRESSURE if all are busy."""
+    """Returns the pressure if the fraction `busy` of all threads is busy, where `target` is wanted.
+
+    It is 1.0 at the target, proportional to the fraction below it, and FULL_PRESSURE if all threads are busy.
+    """
     if busy <= target:
         return busy / target
     beyond = min(1.0, (busy - target) / (1.0 - target))

@@ -71,7 +71,7 @@ def imported_from_envoy(source: Source, customer_key: str | None = None) -> Impo
 
 
 def _ways(descriptors: Sequence[Descriptor], above: Way = ()) -> list[Way]:
-    """Returns the paths to all rules: descriptors that have a rate limit or no nested descriptors.
+    """Returns the path to each rule: to each descriptor that has a rate limit or no nested descriptors.
 
     A rule without a rate limit admits all requests that match it.
     """
@@ -156,7 +156,10 @@ class _Mapping:
                         self.file.remark(f"the key {each.key!r} becomes the fact {fact}", each.path)
 
     def _others(self, way: Way) -> Values:
-        """Returns the keys on a path that select a plan, with their values: all but the customer's, unless patterns."""
+        """Returns the keys on a path that select a plan, with their values.
+
+        The customer's key is left out, unless its value is a pattern that matches several customers.
+        """
         return {
             each.key: each.value
             for each in way
@@ -179,9 +182,9 @@ class _Mapping:
         return self.plan_names.of(".".join(f"{key}_{value}" for key, value in values.items())) if values else DEFAULT
 
     def _limits(self, values: Values, identity: str | None) -> dict[str, tuple[Way, tuple[str, ...]]]:
-        """Returns the rules for requests with `values`, by limit name, each with the facts that it counts by.
+        """Returns the rules for requests with `values`: by limit name, the path to the rule and the facts it counts by.
 
-        With `identity`, returns those for that customer; with None, those of the plan.
+        With `identity`, returns the rules for that customer; with None, those of the plan.
         """
         found: dict[str, tuple[Way, tuple[str, ...]]] = {}
         for keys in dict.fromkeys(tuple(each.key for each in way) for way in self.ways):
@@ -262,7 +265,7 @@ class _Mapping:
             self.customers[identity] = self._customer(identity, name, values)
 
     def _customer(self, identity: str, plan: str, values: Values) -> dict[str, Any]:
-        """Returns a customer's contract: `plan` with limits of its own, or, if these cannot express it, a new plan."""
+        """Returns a customer's contract: `plan` with limits of its own, or a new plan if that cannot express them."""
         usual, own = self._limits(values, None), self._limits(values, identity)
         said: dict[str, dict[str, Any]] = {"limits": {}, "switches": {}}
         for limit, (way, _) in own.items():

@@ -152,7 +152,7 @@ def _resolved(segments: Iterable[str]) -> list[str]:
 
 
 def below_mount(path: str, roots: Iterable[str]) -> list[str]:
-    """Returns `path` without each of `roots`, the prefixes at which the application is mounted, that it contains."""
+    """Returns the rest of `path` after each of `roots`, the prefixes of mounted applications, that is in it."""
     found: list[str] = []
     for root in roots:
         if root and root != "/":
