@@ -2,8 +2,9 @@
 
 All numbers are little-endian.
 
-* A batch is two strings beside its keys: an array in msgpack of what its cells share, and a row for each of them, the
-  epoch, the moment of the reset, the limit, and the other fields of `CellReport` in their order, without the key.
+* A batch is two strings, beside the list of its keys. The first is an array in msgpack of the fields that all cells
+  share. The second has a row for each cell: the epoch, the moment of the reset, the limit, and then the other fields of
+  `CellReport` in their order, without the key.
 * An answer is one string. Its first 16 bytes are the schema (16 bits), the status (8 bits), the bytes of an amount (8
   bits), the number of rows (32 bits) and the hub's time (64 bits); then come the rows, the fields of `CellAnswer` in
   their order; and the rest is the generation.
@@ -186,7 +187,7 @@ def _text(value: object) -> str:
 
 
 def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
-    """Returns the sums of all accounts, by limit, from the accounts that a hub stores. Raises HubUnavailable."""
+    """Returns the sums of a hub's stored accounts, by limit. Raises HubUnavailable if an account is invalid."""
     sums: dict[str, Totals] = {}
     try:
         for payload in accounts.values():

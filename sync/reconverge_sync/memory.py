@@ -36,7 +36,7 @@ from reconverge_sync.merge.usage import UsageShard
 
 
 class MemoryHub:
-    """A hub in this process's memory, by the merge rule alone. Its methods fail only if a call has too many questions.
+    """A hub in this process's memory. Its methods fail only if a call has too many questions about keys.
 
     `clock` is the hub's own clock; `new_name` makes names for generations of its data; each shard keeps up to
     `max_cells` keys.
@@ -140,7 +140,7 @@ class MemoryHub:
         return self.tell_wishes(shard)
 
     def tell_wishes(self, shard: int) -> Wishes:
-        """Does what `wishes` does, without `await`: returns the cells of a shard that need a loan."""
+        """Does what `wishes` does, without `await`: returns the cells of a shard for which the hub needs a loan."""
         with self._lock:
             return self._shards[shard].wishes(self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -230,7 +230,7 @@ class MemoryHub:
 
 
 class MemoryHints:
-    """A listener in one event loop for changes of the index, which any thread may make. Implements `IndexHints`."""
+    """Wakes a waiter in one event loop when any thread has changed the index of contracts. Implements `IndexHints`."""
 
     def __init__(self, listeners: dict[MemoryHints, None]) -> None:
         self._listeners = listeners
@@ -326,7 +326,7 @@ class MemoryUsage:
             self._shards[shard].retract(account, rows)
 
     def erase(self, shard: int, identity: str) -> int:
-        """Erases the usage of an identity in a shard; returns how many rows and events it had, without sketches."""
+        """Erases an identity's usage in a shard, sketches of addresses too; returns how many rows and events it had."""
         with self._lock:
             self._addresses[shard].erase(identity)
             return self._shards[shard].erase(identity)

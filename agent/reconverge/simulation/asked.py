@@ -1,4 +1,4 @@
-"""The limit of a simulated fleet on one node: with several quotas, shares or plans, alone or beside another limit."""
+"""The limit of a simulated fleet on one node: with several quotas, shares or plans, alone or with a second limit."""
 
 # Theory of operation.
 #
@@ -50,7 +50,10 @@ SHARED_KEY: Final = "shared"
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """A second, smaller quota, which each key has in some periods; nodes learn of a key's change one by one."""
+    """A second, smaller quota beside the limit's: each key has one of the two, and may change between them each period.
+
+    Nodes learn of a key's change one after the other.
+    """
 
     smaller: Limit
     period_ns: int
@@ -59,11 +62,11 @@ class Plans:
     """How much later than the first node the last one learns of a change, in nanoseconds; less than `period_ns`."""
 
     def on_smaller(self, key: str, lag: float, now_ns: int) -> bool:
-        """Whether a node takes `key` to have the smaller quota; `lag` (0 to 1) is its delay in parts of `spread_ns`."""
+        """Whether a node takes `key` to have the smaller quota; it learns of each change `lag` * `spread_ns` late."""
         return self.drawn(key, (now_ns - int(lag * self.spread_ns)) // self.period_ns)
 
     def known_since(self, key: str, now_ns: int) -> int | None:
-        """Returns the number of the period in which `key` last changed quotas; None until all nodes know that."""
+        """Returns the number of the period in which `key` last changed quotas; None until every node knows of that."""
         number = now_ns // self.period_ns
         plan = self.drawn(key, number)
         while number >= 0 and self.drawn(key, number - 1) == plan:
@@ -72,13 +75,13 @@ class Plans:
 
     @staticmethod
     def drawn(key: str, number: int) -> bool:
-        """Whether `key` has the smaller quota in period `number`; drawn by chance, with the arguments as a seed."""
+        """Whether `key` has the smaller quota in period `number`: drawn at random, with the arguments as the seed."""
         return bool(Random(f"{key} {number}").getrandbits(1))
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A second limit, to which each request is charged as well; all keys of one of its `groups` share a quota."""
+    """A second limit, to which each request is charged, too; it divides all keys into `groups`, and counts by group."""
 
     limit: Limit
     groups: int
@@ -93,7 +96,7 @@ class Beside:
 
 
 class SimulatedLimit:
-    """A limit on one simulated node: with one quota, with several, or divided into shares."""
+    """A limit on one simulated node: with one quota, with several quotas, or divided into shares."""
 
     def __init__(self, limit: Decider, shares: Sequence[ShareLimit] = ()) -> None:
         self._limit = limit
@@ -113,7 +116,7 @@ class SimulatedLimit:
         self.tables = (*self.tables, smaller)
 
     def have_beside(self, table: Table, beside: Beside) -> None:
-        """Makes each request also charge a second limit, which `table` counts, at the same moment."""
+        """Makes each request also charge a second limit, which `table` counts; both are charged at the same moment."""
         self._beside, self._beside_asking = beside, Asking(table)
         self.tables = (*self.tables, table)
 
@@ -123,7 +126,11 @@ class SimulatedLimit:
         self._limit.take_note()
 
     def decide(self, key: str, cost: int, now_ns: int) -> Judged:
-        """Decides about a request from memory. Returns a key and a verdict for each quota that judges the run."""
+        """Decides about a request from memory, without waiting for the hub.
+
+        Returns, for each quota by which the run is judged, the key under which the quota counts the request and its
+        verdict.
+        """
         asking, key = self._of(key)
         limit = asking.limit
         if self._beside is not None:
@@ -136,8 +143,8 @@ class SimulatedLimit:
     def ask(self, key: str, cost: int, within_ns: int, waker: Waker) -> Generator[int, None, Judged]:
         """Decides about a request that asks the hub in doubt, as `RateLimiter.ask` does.
 
-        Yields how long the request is to sleep, in nanoseconds. Returns a key and a verdict for each quota that judges
-        the run.
+        Yields how long the request is to sleep, in nanoseconds. Returns, for each quota by which the run is judged, the
+        key under which the quota counts the request and its verdict.
         """
         asking, key = self._of(key)
         if self._beside is not None:
@@ -153,7 +160,7 @@ class SimulatedLimit:
         return [(key, _seen(table, key, allowed=decision.allowed)) for table in places]
 
     def _of(self, key: str) -> tuple[Asking, str]:
-        """Returns what decides about `key` (the limit, its plan or a share), and the key by which that counts."""
+        """Returns the limit, smaller plan or share that decides about `key`, and the key under which it counts."""
         if self._plans is not None and self._plans.on_smaller(key, self._lag, self.tables[0].now_ns()):
             return self._smaller_asking, key
         if not self._shares:
@@ -162,7 +169,10 @@ class SimulatedLimit:
         return self._asking[number], SHARED_KEY
 
     def _decide_jointly(self, limit: Decider, key: str, cost: int, beside: Beside) -> Judged:
-        """Decides as a guard does: charges both limits at once if both surely admit, else decides each exactly."""
+        """Charges both limits together if both surely admit the request; else decides each of them exactly.
+
+        Returns the key and the verdict of each limit.
+        """
         other, group = self._beside_asking.limit, beside.key_of(key)
         decided = hit_at_once([Claimed(limit, key, cost), Claimed(other, group, cost)], certain=False)
         if decided is None:
@@ -206,5 +216,5 @@ class _LimitMember:
 
 
 def _seen(table: Table, key: str, *, allowed: bool) -> Verdict:
-    """Returns the verdict on a request that `table` has just charged or refused, with the use at this moment."""
+    """Returns the verdict on a request that `table` has just charged or refused, with the use of `key` at present."""
     return table.observe(key, table.now_ns())._replace(allowed=allowed)

@@ -1,4 +1,4 @@
-"""Requests of a simulated fleet that ask the hub in doubt: the production code, driven by virtual time."""
+"""Requests of a simulated fleet that ask the hub in doubt: production code runs them, under virtual time."""
 
 # `Asking.steps` yields for how long to sleep, and is woken by answers. Where an application has a coroutine or a thread
 # to sleep in, the world has an event at the end of the sleep, and another one at each wake-up, after all other events
@@ -20,7 +20,7 @@ CANCELLED_ROUND_TRIPS: Final = 2
 
 
 class Stage(Protocol):
-    """The part of the simulated world that a request which asks the hub needs: events to come, and a record."""
+    """The part of the simulated world that `SimulatedAsk` uses: its times, its plan of events and its record."""
 
     now_ns: int
     begin_ns: int
@@ -78,7 +78,7 @@ class SimulatedAsk:
             self._world.call_at(self._world.now_ns, self)
 
     def look(self) -> None:
-        """Continues the request if its sleep is over or the hub has answered it.
+        """Continues the request if its sleep is over or the hub has answered it; does nothing if it has ended.
 
         If the request was cancelled or its process has died, ends it undecided.
         """
@@ -108,15 +108,14 @@ class SimulatedAsk:
 
 
 def perhaps_asks(random: Random, fleet: Fleet) -> AskSettings | None:
-    """Draws whether requests of a fuzz case ask the hub. Returns their settings, or None in cases where none asks."""
+    """Draws whether requests of a fuzz case ask the hub. Returns their settings; None for a case in which none asks."""
     return draw_asks(random, fleet) if random.random() < ASKS_SHARE else None
 
 
 def draw_asks(random: Random, fleet: Fleet) -> AskSettings:
-    """Draws which requests of a fuzz case ask the hub: on all nodes or some, all requests or some; a few are cancelled.
+    """Draws the settings of a fuzz case's asking requests: their nodes, their share, and how many are cancelled.
 
-    Requests wait for the answer for about as long as a round trip takes, so that some answers come too late, or for
-    much longer.
+    Some wait about as long as a round trip takes, so that some answers come too late; others wait much longer.
     """
     return AskSettings(
         within_ns=max(1, int(fleet.round_trip_ns * 10 ** random.uniform(-0.05, 1.3))),

@@ -1,6 +1,7 @@
 """Draws the fuzz's cases from a seed: fleets, limits, traffic and faults.
 
-Cases that the promises exclude are not drawn: for instance, a hub that loses data while it alone remembers a node.
+Cases for which the project promises nothing are not drawn: for instance, a hub loses its data while no node but the hub
+remembers a departed node.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def _usual_case(mode: str, seed: int) -> Case:
 
 
 def _with_own_pace(random: Random, case: Case) -> Case:
-    """In some cases gives the limit a sync interval other than the fleet's, shorter, or longer within the lease."""
+    """Returns `case`; in some cases its limit gets a sync interval of its own, shorter or longer than the fleet's."""
     fleet = case.experiment.fleet
     own_ns = int(fleet.sync_interval_ns * 10 ** random.uniform(-1, 1))
     own_ns = min(max(own_ns, 5 * MILLISECOND_NS), (fleet.lease_ns or own_ns) // LEASE_INTERVALS_MIN)
@@ -174,7 +175,7 @@ def _with_own_pace(random: Random, case: Case) -> Case:
 
 
 def _perhaps_with_plans(random: Random, case: Case) -> Case:
-    """In some cases lets keys change between two quotas; nodes learn of each change one after the other."""
+    """Returns `case`; in some cases keys change between two quotas, and nodes learn of a change at different times."""
     fleet = case.experiment.fleet
     limit = fleet.limit
     further = fleet.further or fleet.shares or fleet.changes
@@ -195,7 +196,7 @@ def _perhaps_with_plans(random: Random, case: Case) -> Case:
 
 
 def _perhaps_jointly(random: Random, case: Case) -> Case:
-    """In some cases charges each request to a second limit too, by another key; more often in cases with plans."""
+    """Returns `case`; in some cases each request also charges a second limit: more often if keys change quotas."""
     fleet = case.experiment.fleet
     share = JOINT_SHARE if fleet.plans is None else JOINT_WITH_PLANS_SHARE
     if random.random() >= share or fleet.further or fleet.shares or fleet.changes:
@@ -205,10 +206,10 @@ def _perhaps_jointly(random: Random, case: Case) -> Case:
 
 
 def _with_changes(random: Random, case: Case) -> Case:
-    """In some cases changes the limit's quota, and lets one request of a smooth limit cost more than the quota.
+    """Returns `case`; in some cases the limit's quota changes, or single requests for a smooth limit cost more than it.
 
-    Limits whose keys begin with a part of their capacity withheld do not change: a key would have to be judged by the
-    part that was withheld when a request first asked about it.
+    A limit that withholds a part of the capacity from new keys (`initial`) does not change: the judge would have to
+    know which part it withheld when a request first asked about a key.
     """
     experiment, fleet = case.experiment, case.experiment.fleet
     traffic, limit = experiment.traffic, fleet.limit
@@ -223,7 +224,7 @@ def _with_changes(random: Random, case: Case) -> Case:
 
 
 def _safety_case(random: Random, seed: int) -> Case:
-    """Draws a case of *safety*: a fleet with any settings, any traffic and any faults."""
+    """Draws a case of the mode "safety": a fleet with any settings, any traffic and any faults."""
     nodes = random.randint(1, 16)
     policy = draw_policy(random)
     limit = draw_limit(random, random.choice([0.5, 1.0, 10.0, 60.0]), ALGORITHMS)
@@ -244,7 +245,7 @@ def _safety_case(random: Random, seed: int) -> Case:
 
 
 def _lapse_case(random: Random, seed: int) -> Case:
-    """Draws a case in which leases end during a window: nodes are cut off, or killed, for longer than the lease."""
+    """Draws a case in which leases end during a window: nodes are cut off or killed, mostly for longer than a lease."""
     nodes = random.randint(2, 8)
     policy = random.choice([STRICT, BALANCED])
     limit = draw_limit(random, 10.0, ALGORITHMS)
@@ -267,9 +268,10 @@ def _lapse_case(random: Random, seed: int) -> Case:
 
 
 def _scarce_case(random: Random, seed: int) -> Case:
-    """Draws a case of *safety* with many windows, whose limit is small for its nodes and whose requests ask the hub.
+    """Draws a case of the mode "safety" with a limit that is small for its nodes, and with requests that ask the hub.
 
-    A grant is for one window, so most faults of the code show at the end of a window.
+    The case has many windows: an allowance is granted for one window, so most faults of the code show at a window's
+    end.
     """
     nodes = random.randint(2, SCARCE_NODES_MAX)
     policy = random.choice([STRICT, STRICT, STRICT, BALANCED])
@@ -292,8 +294,8 @@ def _scarce_case(random: Random, seed: int) -> Case:
 def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
     """Draws a case in which the nodes keep the ledger among themselves, and the leader is cut off, killed or stalled.
 
-    If the network stays whole, the requests and faults are those of `scarce`, unless that is None. Under policies other
-    than strict, a new leader waits for no absent node, like a hub that has lost its data: so no node is absent.
+    If the network stays whole, the requests and faults of `scarce` are used, if it is given. Except under strict, a new
+    leader waits for no absent node, and neither does a hub that has lost its data: so no node is absent.
     """
     split = random.random() < SPLIT_SHARE
     if split:
@@ -339,7 +341,7 @@ def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:
 
 
 def _regions_case(random: Random, seed: int) -> Case:
-    """Draws a case with regions, a bridge from each to one wide hub, and faults of nodes, bridges and hubs."""
+    """Draws a case with several regions, a bridge from each to one wide hub, and faults of nodes, bridges and hubs."""
     draw = _lapse_case if random.random() < REGION_LAPSE_SHARE else _safety_case
     case = draw(random, seed)
     while case.experiment.fleet.limit.align == FIRST_HIT or case.experiment.fleet.limit.quota > REGION_QUOTA_MAX:

@@ -44,7 +44,7 @@ drawn."""
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """A change of a limit's quota, which the nodes take over one after the other."""
+    """A change of a limit's quota at `moment_ns`, which the nodes take over one after the other."""
 
     limit: Limit
     moment_ns: int
@@ -60,25 +60,28 @@ class QuotaChange:
 
 
 class Stretch(NamedTuple):
-    """A part of a run, between two simulated times, and the limit that the admissions in this part may not exceed."""
+    """A part of a run, between two simulated times, and the limit that judges the requests decided in this part."""
 
     limit: Limit
     after_ns: int
     until_ns: int
 
     def includes(self, moment_ns: int) -> bool:
-        """Whether `moment_ns` lies in this part of the run."""
+        """Whether the simulated time `moment_ns` lies in this part of the run."""
         return self.after_ns < moment_ns < self.until_ns
 
 
 def limit_at(changes: Sequence[QuotaChange], node: int, now_ns: int) -> Limit | None:
-    """Returns the limit that `node` has at `now_ns` by its last change; None if no change has reached the node."""
+    """Returns the limit to which the last change up to `now_ns` set `node`; None if no change has reached the node."""
     taken = [change.limit for change in changes if change.reaches_ns(node) <= now_ns]
     return taken[-1] if taken else None
 
 
 def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
-    """Returns the parts of a run that are judged: all of it by the largest quota, and each part between two changes."""
+    """Returns the parts of a run and the limit that judges each: the whole run, and each part between two changes.
+
+    The whole run is judged by the largest quota that any node has had.
+    """
     whole = Stretch(largest_of([limit, *(change.limit for change in changes)]), -1, NEVER_NS)
     if not changes or limit.align == FIRST_HIT:
         return [whole]  # only all requests together show where a window from the first hit begins
@@ -90,7 +93,7 @@ def stretches(limit: Limit, changes: Sequence[QuotaChange]) -> list[Stretch]:
 def on_one_plan(
     limit: Limit, plans: Plans | None, decided: Sequence[DecidedRequest], begin_ns: int
 ) -> list[tuple[Limit, list[DecidedRequest]]]:
-    """Returns quotas with the decisions on one key that were made while all nodes knew the key to have that quota."""
+    """Returns pairs of a quota and the decisions on one key made while all nodes knew the key to have this quota."""
     if plans is None or limit.align == FIRST_HIT:
         return []  # for the reason in `stretches`
     found: defaultdict[tuple[str, int], list[DecidedRequest]] = defaultdict(list)
@@ -102,7 +105,7 @@ def on_one_plan(
 
 
 def largest_of(limits: Sequence[Limit]) -> Limit:
-    """Returns `limits[0]` with the largest quota, and the largest burst, of all `limits`."""
+    """Returns a copy of `limits[0]` with the largest quota and the largest burst that any of `limits` has."""
     first = limits[0]
     burst = None if first.burst is None else max(limit.nominal for limit in limits)
     return replace(first, quota=max(limit.quota for limit in limits), burst=burst)

@@ -1,4 +1,4 @@
-"""Draws the parts of the fuzz's cases from a generator: policies, limits, traffic, fleets and faults."""
+"""Draws the parts of the fuzz's cases from a random generator: policies, limits, traffic, fleets and faults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asi
 
 
 def draw_policy(random: Random) -> Policy:
-    """Draws one of the policies that an agent has by name; in some cases with another bound than the policy's own."""
+    """Draws strict, balanced or available; balanced at random with a `max_overshoot` other than its own."""
     policy = random.choice([STRICT, BALANCED, BALANCED, AVAILABLE])
     if policy is BALANCED and random.random() < 0.5:
         policy = replace(policy, max_overshoot=round(random.uniform(0.01, 1.0), 3))
@@ -75,7 +75,7 @@ def draw_limit(random: Random, window: float, algorithms: Sequence[str]) -> Limi
 
 
 def _twisted(random: Random, limit: Limit) -> Limit:
-    """Returns the limit, in some cases with other beginnings of windows, or another start or refill of its bucket."""
+    """Returns the limit, at random with windows that begin otherwise, or a bucket that starts or refills otherwise."""
     twist, share = random.random(), random.random()
     if limit.algorithm == FIXED_WINDOW:
         if twist < CALENDAR_SHARE and limit.window_ns <= CALENDAR_INSTEAD_NS:
@@ -90,7 +90,7 @@ def _twisted(random: Random, limit: Limit) -> Limit:
 
 
 def draw_further(random: Random, limit: Limit) -> tuple[Limit, ...]:
-    """Draws one or two more quotas for a limit, in some cases none; at times each of them refuses requests."""
+    """Draws up to two more quotas for a limit, mostly none, each small enough to refuse some requests."""
     further: list[Limit] = []
     if limit.align != CLOCK:
         return ()
@@ -103,7 +103,7 @@ def draw_further(random: Random, limit: Limit) -> tuple[Limit, ...]:
 
 
 def draw_beside(random: Random, limit: Limit) -> Beside:
-    """Draws a second limit that refuses at times, and counts by groups of keys: one key in each, or all keys in one."""
+    """Draws a second limit small enough to refuse some requests, which counts by groups of keys; see `Beside`."""
     groups = random.choice([1, 1, 2, 3])
     times = random.choice([0.1, 0.5, 1, 1, 3])
     quota = max(5, ceil(limit.quota * times * 10 ** random.uniform(-0.5, 0.5)))
@@ -120,7 +120,8 @@ def draw_traffic(random: Random, limit: Limit, *, demand: float) -> Traffic:
 def outlasting(windows: int, window_ns: int) -> int:
     """Returns a lease, in nanoseconds, that is longer than a case of this many windows.
 
-    Cases in which the hub loses its data have this lease, as the hub alone remembers a node whose lease has ended.
+    Cases in which the hub loses its data have this lease: when a node's lease has ended, the hub alone remembers the
+    node, and loses it with the data.
     """
     return max((windows + 2) * window_ns, min(10 * (windows + 2) * window_ns, LEASE_MAX_NS))
 
@@ -133,7 +134,10 @@ def draw_fleet(random: Random, nodes: int, limit: Limit, interval_ns: int, lease
 
 
 def draw_faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dict[str, str]:
-    """Draws one fault of every kind between two times in windows. Returns the texts for `Fault.parse`, by kind."""
+    """Draws a fault of every kind, which begins between two times, in windows.
+
+    Returns texts for `Fault.parse`, by kind.
+    """
 
     def when() -> float:
         return random.uniform(begin_w, end_w)
@@ -160,10 +164,10 @@ def draw_faults(random: Random, nodes: int, begin_w: float, end_w: float) -> dic
 def choose_faults(
     random: Random, drawn: dict[str, str], numbers: tuple[int, int], policy: Policy, loses_data_by_w: float | None
 ) -> tuple[str, ...]:
-    """Chooses some of the faults in `drawn`, at least `numbers[0]` and at most `numbers[1]` of them.
+    """Returns a random choice of the faults in `drawn`, at least `numbers[0]` and at most `numbers[1]` of them.
 
-    `loses_data_by_w`, if not None, is the time, in windows, before which the hub loses its data. Then it returns that
-    loss, and only faults that the promises allow beside it.
+    If `loses_data_by_w` is a number, the choice ends with a loss of the hub's data before that time, in windows, and
+    contains only faults for which the promises hold together with such a loss.
     """
     if loses_data_by_w is None:
         return tuple(drawn[name] for name in random.sample(sorted(drawn), random.randint(*numbers)))

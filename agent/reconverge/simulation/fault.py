@@ -39,7 +39,7 @@ class FaultKind(Enum):
 
 
 class Direction(Enum):
-    """The messages that a cut of the network stops: requests to the hub, replies from it, or both."""
+    """The messages that a cut of the network loses: requests to the hub, replies from the hub, or both."""
 
     BOTH = "both"
     REQUESTS = "requests"
@@ -67,7 +67,7 @@ _OF_NODES: Final = (FaultKind.CUT, FaultKind.CRASH, FaultKind.STOP, FaultKind.OF
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault of a run: its kind, its beginning and end, and the nodes that it concerns."""
+    """One fault of a run: its kind, its beginning and end in simulated time, and the indexes of its nodes."""
 
     kind: FaultKind
     start_ns: int
@@ -78,12 +78,15 @@ class Fault:
     direction: Direction = Direction.BOTH
 
     def active(self, now_ns: int) -> bool:
-        """Whether the fault is in effect at `now_ns`."""
+        """Whether the fault is in effect at the simulated time `now_ns`."""
         return self.start_ns <= now_ns < self.end_ns
 
     @classmethod
     def parse(cls, text: str, *, nodes: int, window_ns: int, random: Random) -> Fault:
-        """Returns the fault that `text` describes; draws the nodes that it concerns. Raises InvalidSetting."""
+        """Returns the fault that `text` describes, with the nodes it affects drawn at random.
+
+        Raises InvalidSetting if `text` has none of the forms in FORMS.
+        """
         what, _, when = text.partition("@")
         name, *words = what.split(":")
         try:
@@ -126,12 +129,12 @@ ENDS: Final = (FaultKind.CRASH, FaultKind.STOP)
 
 
 def restarts(faults: Iterable[Fault]) -> int:
-    """Returns how many processes the faults start in place of those that they killed or stopped."""
+    """Returns how many processes are started in place of those that the faults kill or stop."""
     return sum(len(fault.nodes) for fault in faults if fault.kind in ENDS)
 
 
 def kept_down(faults: Iterable[Fault], node: int, now_ns: int) -> bool:
-    """Whether a fault has ended `node` and does not yet let it start again at `now_ns`."""
+    """Whether one of `faults` has ended the process of `node` and keeps it from being started again at `now_ns`."""
     return any(fault.kind in ENDS and fault.active(now_ns) and node in fault.nodes for fault in faults)
 
 

@@ -34,7 +34,7 @@ in America."""
 
 @dataclass(frozen=True, slots=True)
 class AskSettings:
-    """The settings of requests that ask the hub in doubt: which of them ask, and how long they wait for its answer."""
+    """The settings of requests that ask the hub in doubt: which requests ask, and how long they wait for its answer."""
 
     within_ns: int
     nodes: int | None = None
@@ -88,35 +88,35 @@ class Fleet:
 
     @property
     def shortest_interval_ns(self) -> int:
-        """Returns the shortest time from one exchange of a node to one ahead of time: an agent's default."""
+        """Returns the shortest time from a node's exchange to one that it makes ahead of time: an agent's default."""
         return _shortest_ns(self.sync_interval_ns)
 
     @property
     def longest_interval_ns(self) -> int:
-        """Returns the time within which a node reports all its counts, if there are no faults."""
+        """Returns the time, in nanoseconds, within which a node reports each of its counts if there are no faults."""
         return max(self.sync_interval_ns, self.own_interval_ns or 0)
 
     @property
     def heard_within_ns(self) -> int:
-        """Returns how long it takes, without faults, until a node has the hub's first answer about a new key."""
+        """Returns the longest time, without faults, until a node has the hub's first answer about a new key."""
         return self.longest_interval_ns + self.timeout_ns + 5 * self.round_trip_ns
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """Returns all quotas by which each request is decided, by name."""
+        """Returns all quotas that each request must keep, by name, with that of the second limit if there is one."""
         beside = {} if self.beside is None else {BESIDE: self.beside.limit}
         return quotas_of(LIMIT_NAME, (self.limit, *self.further)) | beside
 
     @property
     def longest_window_ns(self) -> int:
-        """Returns the longest window of all quotas, in nanoseconds."""
+        """Returns the length of the longest window among all quotas, in nanoseconds."""
         return max(limit.window_ns for limit in self.quotas.values())
 
     @property
     def begin_ns(self) -> int:
-        """Returns the hub's time at the beginning of a run, in nanoseconds.
+        """Returns the hub's time at the beginning of a run, in nanoseconds since the epoch.
 
-        A window of every quota begins then, if the longer windows are multiples of the shorter ones.
+        At this time a window of every quota begins, if the longer windows are multiples of the shorter ones.
         """
         calendar = self.limit.calendar
         if calendar is not None:
@@ -124,7 +124,7 @@ class Fleet:
         return -(-BEGIN_NS // self.longest_window_ns) * self.longest_window_ns
 
     def declare(self, kernel: Kernel, policy: Policy, index: int = 0) -> SimulatedLimit:
-        """Declares the limit in the kernel of node `index`, and returns it."""
+        """Declares the limit, with its further quotas, shares or plans, in the kernel of node `index`; returns it."""
         composites = kernel.composites
         if not self.shares:
             if self.plans is None:
@@ -155,10 +155,10 @@ def _shortest_ns(interval_ns: int) -> int:
 
 
 def predictive(view: View) -> int:
-    """Returns the cost left to this node if the others go on to use the limit at the rate at which it last saw them.
+    """Returns the cost left to this node if the other nodes go on at the rate of use that the hub last reported.
 
-    Like token buckets that predict their peers. It over-admits when traffic changes faster than nodes exchange; in a
-    partition its prediction becomes outdated. For comparison only.
+    Token buckets that predict their peers decide like this. It over-admits when traffic changes faster than nodes
+    exchange, and in a partition its prediction becomes outdated. For comparison only.
     """
     if view.aligned:
         seen_ns = view.passed_ns - view.staleness_ns
@@ -177,7 +177,7 @@ COMPARED: Final = {**POLICIES, PREDICTIVE.name: PREDICTIVE}
 
 
 class Moment(Protocol):
-    """A simulation's time: nanoseconds since its beginning, and the hub's wall time at the beginning."""
+    """A simulation's clock: nanoseconds since its beginning, and the hub's wall time at the beginning."""
 
     @property
     def now_ns(self) -> int:
@@ -207,7 +207,7 @@ class NodeClock:
 
 
 class FleetMember:
-    """One node of a simulated fleet, and its exchange with the hub that is under way."""
+    """One node of a simulated fleet, with the exchange with the hub that it has under way, if any."""
 
     __slots__ = (
         "alive", "asked", "batch", "clock", "due_ns", "index", "kernel", "sent_ns", "stopping", "syncer", "woken",

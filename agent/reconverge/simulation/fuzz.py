@@ -2,8 +2,8 @@
 
 Five modes. *Safety*: with any faults, no window exceeds its declared bound, and no count is lost or doubled.
 *Liveness*: once faults and requests have ended, all nodes soon agree on what was used. *Elected*: safety, when the
-nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges. *Slots*: of limits
-on work in progress, no more runs than may, and no slot is lost; see `in_progress/`.
+nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges. *Slots*: a limit on
+work in progress never has more work under way than it allows, and loses no slot; see `in_progress/`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODES: Final = (*CASES, SLOTS)
 
 
 def try_case(case: Case) -> list[str]:
-    """Runs a case. Returns a sentence for each broken promise."""
+    """Runs a case. Returns a sentence for each broken promise; an empty list if the case keeps all promises."""
     experiment, fleet = case.experiment, case.experiment.fleet
     faults = experiment.faults_of(case.seed)
     world = World(fleet, case.policy, faults, seed=case.seed, make_rule=case.make_rule)
@@ -62,7 +62,7 @@ def try_case(case: Case) -> list[str]:
 
 
 def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
-    """Whether the admitted charges alone show how much cost was free at each of the hub's answers."""
+    """Whether the free cost in each of the hub's answers can be checked against the admitted charges alone."""
     fleet = case.experiment.fleet
     changes = fleet.changes or fleet.plans or fleet.regions > 1 or case.make_rule is not None
     lost = any(fault.kind is FaultKind.LOSE_DATA for fault in faults)
@@ -70,7 +70,7 @@ def _is_judged_by_answers(case: Case, faults: Sequence[Fault]) -> bool:
 
 
 def _exceeded(case: Case, begin_ns: int, history: RunHistory, *, nodes: int) -> list[str]:
-    """Describes the windows that exceeded the declared bound; in the number `nodes`, a restarted node counts twice."""
+    """Returns a sentence for each window that exceeded its declared bound; `nodes` counts a restarted node twice."""
     fleet, policy, problems = case.experiment.fleet, case.policy, []
     for number, limit, decided in _judged(case, begin_ns, history):
         hub_windows = history.hub_windows if number == 0 else None
@@ -92,7 +92,7 @@ def _exceeded(case: Case, begin_ns: int, history: RunHistory, *, nodes: int) -> 
 
 
 def _judged(case: Case, begin_ns: int, history: RunHistory) -> Iterator[tuple[int, Limit, list[DecidedRequest]]]:
-    """Yields the number of a quota, a limit, and the decisions that this limit judges, for each part of the run.
+    """Yields the index of a quota, a limit, and the decisions to be judged by that limit, for each part of the run.
 
     A quota that changes is judged once for each part of the run between two changes.
     """
@@ -103,10 +103,10 @@ def _judged(case: Case, begin_ns: int, history: RunHistory) -> Iterator[tuple[in
 
 
 def let_leases_end(world: World) -> None:
-    """Runs the world until the hub has given up the names that no process uses any more, if the window lasts that long.
+    """Runs the world until the hub has given up all names that no process uses any more.
 
-    From then on the hub counts all that may have been used under these names, which changes the nodes' view; see
-    `judging/leases.py`. In every fleet that is drawn, a lease that leaves no time to agree ends after the judgement.
+    Does nothing if the window would then end before the nodes could agree. From then on the hub counts all that may
+    have been used under these names, which changes the nodes' view; see `judging/leases.py`.
     """
     end_ns = world.given_up_ns()
     judging_ns = world.fleet.heard_within_ns + agreement_ns(world.fleet)
@@ -117,8 +117,8 @@ def let_leases_end(world: World) -> None:
 def agreement_ns(fleet: Fleet) -> int:
     """Returns the nanoseconds within which all nodes agree once faults have ended and a request asks each node.
 
-    The time covers two intervals, a back-off and a timeout; and the round trips of a greeting under a new name and of
-    two exchanges.
+    The time covers two sync intervals, a back-off, a timeout, and the round trips of three exchanges, the first of
+    which is under a new name.
     """
     back_off_ns = max(fleet.sync_interval_ns, BACKOFF_CAP_NS)
     return 2 * fleet.longest_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
@@ -142,7 +142,7 @@ def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tries the cases of many seeds, and prints those that break a promise. Returns the exit status."""
+    """Tries the cases of many seeds, and prints those that break a promise. Returns 1 if there were any, else 0."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="the number of seeds to try (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")

@@ -1,7 +1,7 @@
 """Compares the figures of policies with their goals. Run as `python -m reconverge.simulation.goals`.
 
-Prints a page in Markdown with a row for each chapter, or with `--only` a row for each situation and all policies. The
-seeds are not those with which any constant was tuned.
+Prints a page in Markdown with a row for each chapter, or with `--only` a row for each situation and policy. The runs
+have other seeds than those by which constants were tuned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HARDLY_REFUSED: Final = Goal("strict", "falsely_refused_pct", 0.3)
 
 
 def chapters() -> list[Chapter]:
-    """Returns all chapters of situations that are simulated."""
+    """Returns the chapters of the page: each is a group of simulated situations with the goals that it has to meet."""
     return [
         *_hot(),
         *_surges(),
@@ -149,7 +149,7 @@ def _other_algorithms() -> list[Chapter]:
 
 
 def _other_beginnings() -> list[Chapter]:
-    """Returns the chapters about windows that begin otherwise than by default, and buckets refilled at intervals."""
+    """Returns the chapters on windows that begin with a request or by a calendar, and buckets filled at intervals."""
     windows = _fleet()
     first_hit = replace(windows, limit=replace(windows.limit, align=FIRST_HIT))
     day = Limit(1000, DAY_S, algorithm=FIXED_WINDOW, align=CALENDAR, timezone="Europe/Berlin")
@@ -211,14 +211,14 @@ def _on_top() -> list[Chapter]:
 
 
 def _few(fleet: Fleet, demand: float) -> dict[str, Experiment]:
-    """Returns experiments by name: calm, moving and sudden traffic, and half of the nodes cut off for a while."""
+    """Returns four experiments by name: calm, moving and sudden traffic, and half of the nodes cut off for a while."""
     calm = {pattern: Experiment(fleet, Traffic(pattern, demand), 10) for pattern in ("uniform", "rotating", "flash")}
     cut = Experiment(fleet, Traffic("uniform", demand), 10, faults=(CUT,))
     return {f"{name}, {demand:g} L": tried for name, tried in {**calm, "uniform, half cut off": cut}.items()}
 
 
 def _shared(*parts: int) -> Fleet:
-    """Returns a fleet with a guaranteed share of 1/n of the limit for each n in `parts`, and a pool of the rest."""
+    """Returns a fleet whose limit has a guaranteed share of 1/n for each n in `parts`; all may use what is left."""
     fleet = _fleet()
     return replace(fleet, shares=tuple(replace(fleet.limit, quota=fleet.limit.quota // part) for part in parts))
 
@@ -244,7 +244,7 @@ def _weak_spots() -> Chapter:
 
 
 def _small_limits() -> list[Chapter]:
-    """Returns the chapters about requests that ask in doubt: the gain, and the cost when nearly all are refused."""
+    """Returns the chapters on small limits, with and without asking the hub, if half or nearly all must be refused."""
     fleets = {
         f"{quota} per window on {nodes} nodes, {algorithm}": _fleet(nodes, quota, algorithm)
         for algorithm in (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)

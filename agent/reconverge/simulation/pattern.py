@@ -1,6 +1,7 @@
 """Traffic of simulated runs: patterns of requests that are drawn from a seed, and recordings.
 
-`demand` is the requested cost as a multiple of the limit. All times are nanoseconds after the start.
+`demand` is the requested cost as a multiple of the limit. All times are nanoseconds after the start of the run, unless
+they are in windows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ KEYS_MAX: Final = 100_000
 
 
 class SimulatedArrival(NamedTuple):
-    """The arrival of one request at a node."""
+    """The arrival of one request at a node, `moment_ns` nanoseconds after the start of the run."""
 
     moment_ns: int
     node: int
@@ -83,7 +84,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _PatternShape:
-    """The numbers from which a pattern is drawn; times are in windows."""
+    """The random generator and the numbers from which a pattern is drawn; times are in windows."""
 
     random: Random
     nodes: int
@@ -95,13 +96,13 @@ class _PatternShape:
         return self.random.randrange(self.nodes)
 
     def count(self, mean: float) -> int:
-        """Draws a number from the Poisson distribution; for large means from the normal one, which is close enough."""
+        """Draws a number from the Poisson distribution of this mean; above 500 from the normal one, which is close."""
         if mean > 500:
             return max(0, round(self.random.gauss(mean, mean**0.5)))
         return sum(1 for _ in self.moments(1.0, mean))
 
     def moments(self, end: float, rate: float, begin: float = 0.0) -> Iterator[float]:
-        """Yields the times of a Poisson process from `begin` to `end`, in windows, `rate` of them in a window."""
+        """Yields random times from `begin` to `end`, in windows: a Poisson process, on average `rate` in a window."""
         moment = begin
         while rate > 0 and (moment := moment + self.random.expovariate(rate)) < end:
             yield moment
@@ -113,7 +114,7 @@ _Drawn = Iterator[tuple[float, int]]
 def _spread(weights: Callable[[int], list[float]]) -> Callable[[_PatternShape], _Drawn]:
     """Returns a pattern of steady traffic in which each node has requests in proportion to its weight.
 
-    `weights` makes the weights of a number of nodes.
+    `weights(n)` returns the weights of n nodes.
     """
 
     def pattern(shape: _PatternShape) -> _Drawn:
@@ -124,7 +125,7 @@ def _spread(weights: Callable[[int], list[float]]) -> Callable[[_PatternShape], 
 
 
 def _rotating(shape: _PatternShape) -> _Drawn:
-    """Draws traffic of which one node at a time gets nearly all; another node is drawn every ROTATION_WINDOWS."""
+    """Draws traffic of which one node gets nearly all; after every ROTATION_WINDOWS another node is drawn for that."""
     hot = [shape.any_node() for _ in range(int(shape.windows / ROTATION_WINDOWS) + 2)]
     for moment in shape.moments(shape.windows, shape.per_window):
         is_hot = shape.random.random() < ROTATION_SHARE
@@ -144,7 +145,7 @@ def _onoff(shape: _PatternShape) -> _Drawn:
 
 
 def _flash(shape: _PatternShape) -> _Drawn:
-    """Draws traffic with a crowd of requests at the beginning of every window."""
+    """Draws traffic of which a share comes as a crowd at the beginning of each window, and the other part anytime."""
     for window in range(shape.windows):
         for _ in range(shape.count(shape.per_window)):
             crowd = shape.random.random() < FLASH_SHARE

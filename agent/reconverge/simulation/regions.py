@@ -1,7 +1,7 @@
 """Regions under virtual time: a hub for each region, a wide hub for all, and the real bridges between them.
 
 Bridges are cut off from either hub, killed, or stopped; messages come late, twice or never, and hubs lose their data,
-all as drawn from a seed. The events between two batches are run when the second batch comes.
+all as drawn from a seed. When a node's batch arrives, all events since the batch before it are run first.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Rounds = Generator[Call, Any, None]
 def wandering(
     fleet: Fleet, windows: int, *, random: Random, demand: float, hottest: int | None = None, steady: bool = False
 ) -> tuple[SimulatedArrival, ...]:
-    """Returns requests for one key that arrive in some regions, and after a while in others; if `steady`, in all.
+    """Returns requests for one key that come in some regions, drawn at random, and after a while in others.
 
-    In each region with requests, of which there are at most `hottest` at a time, the cost in a window is `demand` times
-    the quota.
+    If `steady`, they come in all regions all the time; else in at most `hottest` at a time (None for no maximum). In
+    each region that has requests, their cost in a window is `demand` times the quota.
     """
     window_ns, moment_ns, arrivals = fleet.limit.window_ns, 0, list[SimulatedArrival]()
     per_region = demand * fleet.limit.quota
@@ -70,7 +70,7 @@ class AheadClock(Clock):
 
 
 class BridgeSpan:
-    """The bridge of a region, from its start to its end."""
+    """The bridge of one region, from the start of its process to its end."""
 
     def __init__(self, bridge: Bridge, region: int) -> None:
         self.bridge = bridge
@@ -82,12 +82,9 @@ class BridgeSpan:
 class Regions:
     """The hubs of `regions` regions and the wide hub, with a bridge from each region's hub to the wide hub.
 
-    A batch's shard is the number of its region.
-
-    On average one of the `faults` occurs every `calm_ns`, for up to `longest_ns`, and none after `until_ns`. Without
-    `bridged` there are no bridges. `ahead_ns` is the time by which each hub's clock is ahead.
-
-    `merge` raises the errors of a hub that does not answer.
+    A batch's `shard` selects the region. On average one of the `faults` begins every `calm_ns`, lasts up to
+    `longest_ns`, and none begins after `until_ns`. Without `bridged` there are no bridges. `ahead_ns` holds, for each
+    region's hub, how far its clock is ahead of the simulation's.
     """
 
     def __init__(
@@ -129,7 +126,7 @@ class Regions:
         self._plan_fault()
 
     def merge(self, batch: Batch) -> Answer:
-        """Merges a batch at the hub of its region, and returns the answer."""
+        """Merges a batch at the hub of its region, and returns that hub's answer."""
         self.pass_until(self._clock.monotonic_ns())
         return self.homes[batch.shard].merge(batch._replace(shard=0))
 
@@ -147,7 +144,7 @@ class Regions:
         self.wide.lose_data()
 
     def pass_until(self, moment_ns: int) -> None:
-        """Runs all events of the bridges up to `moment_ns`."""
+        """Runs all events of the bridges that are due up to the simulated time `moment_ns`."""
         while self._events and self._events[0][0] <= moment_ns:
             self.now_ns, _, action = heapq.heappop(self._events)
             action()
@@ -177,7 +174,11 @@ class Regions:
         )
 
     def _rounds(self, span: BridgeSpan) -> Rounds:
-        """Yields the calls of a bridge to its two hubs, round by round. The last calls give back all it borrowed."""
+        """Yields the calls of a bridge to its two hubs, for one round; then plans the next round as an event.
+
+        If the bridge is being stopped, no further round is planned: yields the calls that give back all it has
+        borrowed.
+        """
         yield from self._round(span)
         if not span.ending:
             self._at(self.now_ns + self._interval_ns, lambda: self._go_on(span, self._rounds(span)))
@@ -212,7 +213,7 @@ class Regions:
                 bridge.hear_lent(0, lending, lent, sent_ns=sent_ns, now_ns=self.now_ns)
 
     def _go_on(self, span: BridgeSpan, rounds: Rounds, result: object = None) -> None:
-        """Runs a bridge up to its next call."""
+        """Hands `result`, the answer to a bridge's last call or None, to the bridge, and plans its next call."""
         if not span.alive:
             return
         try:

@@ -36,7 +36,7 @@ Place = tuple[str, int]
 
 
 class DecidedRequest(NamedTuple):
-    """A request, and the decision of a node about it."""
+    """A request and a node's decision about it, by one quota."""
 
     hub_ns: int
     """The time of the decision by the hub's clock, in nanoseconds."""
@@ -64,7 +64,7 @@ class DecidedRequest(NamedTuple):
 
 
 class CalledFree(NamedTuple):
-    """The cost that an answer of the hub reported as free, and the number of requests decided before the answer."""
+    """The cost that an answer of the hub reported as free for a key; `decided` requests had been decided before it."""
 
     decided: int
     hub_ns: int
@@ -91,7 +91,7 @@ class RunHistory:
 
     @property
     def decided(self) -> list[DecidedRequest]:
-        """Returns the decisions about every request by the first quota."""
+        """Returns the decisions of the limit's first quota about all requests."""
         return self.by_quota[0]
 
 
@@ -108,7 +108,7 @@ class TrueCharge(NamedTuple):
 
 
 def charge_of(one: DecidedRequest) -> TrueCharge:
-    """Returns the charge of an admitted request."""
+    """Returns the charge that the admitted request `one` made."""
     return TrueCharge(one.key, one.epoch, one.hub_ns, one.cost, settling=False, slice_number=one.slice_number)
 
 
@@ -123,7 +123,8 @@ def placed(
 ) -> list[DecidedRequest]:
     """Returns the decisions with the window of the fleet in place of the node's, if windows begin with the first hit.
 
-    A charge to a bucket, which has no windows, is placed by the hub's clock, not its node's.
+    A charge to a bucket, which has no windows, gets the number of the hub's window at its time. Under any other limit,
+    the decisions are returned as they are.
 
     A fleet's window has the number of the clock's window in which it began, or the next number if that is taken.
     """
@@ -160,9 +161,9 @@ def placed(
 
 
 def first_asked(decided: Iterable[DecidedRequest], waited_for_ns: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Returns, for each key, the time of the first request about it, by the hub's clock; its bucket began then.
+    """Returns, for each key, the time of the first request for it, by the hub's clock; the key's bucket began then.
 
-    A request that waited for the hub may have been cancelled without a decision: hence `waited_for_ns`.
+    `waited_for_ns` adds requests that waited for the hub and were cancelled before a decision.
     """
     first = dict(waited_for_ns or {})
     for one in decided:
@@ -173,10 +174,10 @@ def first_asked(decided: Iterable[DecidedRequest], waited_for_ns: Mapping[str, i
 def excess_by_place(
     limit: Limit, charges: Iterable[TrueCharge], *, settling: bool, born_ns: Mapping[str, int] | None = None
 ) -> dict[Place, int]:
-    """Returns the highest excess over the limit, in whole cost, of each key and window that has any.
+    """Returns, for each key and window in which the limit was exceeded, the highest excess in whole units of cost.
 
     `settling` is whether costs added by settling count as use. `born_ns` is when each key was first asked about; a key
-    without a time there is older than the run.
+    that it lacks is older than the run.
     """
     born_ns = born_ns or {}
     by_key: defaultdict[str, list[TrueCharge]] = defaultdict(list)
@@ -197,7 +198,7 @@ def excess_by_place(
 
 
 def epoch_of(limit: Limit, one: TrueCharge | DecidedRequest) -> int:
-    """Returns the number of a charge's window; for limits with dated charges, that of the window around its date."""
+    """Returns the number of a charge's window; under sliding logs and slices, of the clock's window around it."""
     if limit.counts_as == SLIDING_LOG:
         return one.hub_ns // limit.window_ns
     if limit.counts_as == SLIDING_SLICES:
@@ -206,7 +207,7 @@ def epoch_of(limit: Limit, one: TrueCharge | DecidedRequest) -> int:
 
 
 def _counted_at(limit: Limit, charge: TrueCharge) -> int:
-    """Returns when a charge counts, in the algorithm's own unit: nanoseconds, the number of a slice, or of a window."""
+    """Returns the place of a charge in time, in the unit of the limit's algorithm: nanoseconds, slices or windows."""
     if limit.bucket or limit.counts_as == SLIDING_LOG:
         return charge.hub_ns
     return charge.slice_number if limit.counts_as == SLIDING_SLICES else charge.epoch
@@ -244,7 +245,7 @@ def _window_use(limit: Limit, charges: list[TrueCharge]) -> Iterable[float]:
 
 
 def _bucket_use(limit: Limit, charges: list[TrueCharge], born_ns: int) -> Iterable[float]:
-    """Yields the level of the bucket after each charge; the bucket began at `born_ns`."""
+    """Yields the level of the bucket after each charge, in units of cost; the bucket began at `born_ns`."""
     level, marked_ns = limit.withheld * limit.window_ns, born_ns
     for charge in charges:
         passed_ns = charge.hub_ns - marked_ns
@@ -256,15 +257,15 @@ def _bucket_use(limit: Limit, charges: list[TrueCharge], born_ns: int) -> Iterab
 
 
 def at_once(limit: Limit) -> int:
-    """Returns the highest cost that a limit admits at one moment, apart from credit."""
+    """Returns the highest cost that a limit admits at one moment, not counting requests on credit."""
     return 0 if limit.algorithm == SMOOTH_WARMING_UP else limit.capacity
 
 
 def declared_bound(limit: Limit, policy: Policy, nodes: int, cost_max: int, *, waits: bool = False) -> float:
     """Returns the highest cost above `at_once(limit)` that the policy allows, for a key that all nodes know.
 
-    If requests go on credit, the bound is one request on each node in every policy with allowances: the node's next
-    request waits until that cost is paid for. That is so for smooth limits, and with `waits` for a leaky bucket.
+    If requests go on credit (under smooth limits, and with `waits` under a leaky bucket), any policy with allowances
+    may exceed the limit by one request on each node: a node's next request waits until that cost is paid for.
     """
     if limit.smooth and not policy.merged_only:
         return float(nodes * cost_max)
@@ -292,15 +293,15 @@ class Bounds:
                     self._cold[one.key, epoch].add(one.node)
 
     def cold(self, place: Place) -> int:
-        """Returns the number of nodes that admitted requests in this window while the key was new to them."""
+        """Returns how many nodes admitted requests that count in window `place` while the key was new to them."""
         return len(self._cold.get(place, ()))
 
     def of(self, place: Place | None) -> float:
-        """Returns the bound of a window, in cost above the capacity; for None, that of a key that all nodes know."""
+        """Returns the declared bound of a window, as cost above the capacity; for None, that of keys all nodes know."""
         return self._warm + (0 if place is None else self.cold(place) * self._cold_share)
 
     def broken(self, excess: dict[Place, int]) -> dict[Place, int]:
-        """Returns, for each window in `excess` that exceeds its declared bound, the cost above the capacity."""
+        """Returns the windows in `excess` that exceed their declared bound, each with its cost above the capacity."""
         if not self._declared:
             return {}
         return {place: over for place, over in excess.items() if over > self.of(place)}
@@ -328,10 +329,10 @@ def broken_windows(
 def ideal_admissions(
     limit: Limit, decided: list[DecidedRequest], *, settle_after_ns: int, others: Sequence[Limit] = ()
 ) -> tuple[dict[Place, int], int]:
-    """Returns by window the cost that a central limiter admits of the same requests, and the number of these requests.
+    """Returns the cost that a central limiter admits of the same requests, by window, and the number of these requests.
 
-    It decides each request at the time of its arrival: a fleet in which requests ask decides them later, in another
-    order. `others` are the other quotas of the same limit; with them nothing is settled.
+    The central limiter decides each request when it arrives, even if the fleet decided it later, after asking the hub.
+    `others` are the other quotas of the same limit; if there are any, no request is settled.
     """
     clock = ManualClock()
     keys = len({one.key for one in decided})

@@ -42,7 +42,7 @@ request that asks checks for its answer, a node takes another quota over."""
 
 
 class World:
-    """One simulated run of a fleet under one policy. `now_ns` is the time since the start."""
+    """One simulated run of a fleet under one policy. `now_ns` is the time since the start, in nanoseconds."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class World:
         self.now_ns = max(self.now_ns, moment_ns)
 
     def faults_end_ns(self) -> int:
-        """Returns the time at which the last fault is over, in nanoseconds since the start."""
+        """Returns the time at which the last fault ends, in nanoseconds since the start."""
         return max((fault.end_ns for fault in self._faults), default=0)
 
     def given_up_ns(self) -> int:
@@ -167,7 +167,7 @@ class World:
         )
 
     def miscounted(self) -> list[str]:
-        """Describes the charges that the hub has lost or counted twice.
+        """Returns a sentence for each charge that the hub has lost or counted twice.
 
         To be called when all nodes have had time to report.
         """
@@ -175,9 +175,9 @@ class World:
         return self._accounts.miscounted(alive, self.hub.sums())
 
     def unseen(self, decided: Sequence[DecidedRequest]) -> list[str]:
-        """Describes the charges that the hub does not know, after the first live node has asked it about each key.
+        """Returns a sentence for each key for which the hub reports less use, or more, than the nodes charged.
 
-        To be called when all nodes have had time to report; lets a round trip and a timeout pass.
+        To be called when all nodes have had time to report. Lets a round trip and a timeout pass for the question.
         """
         limit = self.fleet.limit
         current = number_of(limit, self.begin_ns + self.now_ns)
@@ -209,7 +209,7 @@ class World:
         return problems
 
     def lapsed(self) -> bool:
-        """Whether any node's lease has ever ended before the hub answered the node again."""
+        """Whether the lease of any node has ever ended before the node had the hub's next answer."""
         return any(node.syncer.stats(self.now_ns).lapses for node in self.nodes)
 
     def ask_everywhere(self) -> None:
@@ -220,7 +220,7 @@ class World:
             self._look_at(node)
 
     def disagreements(self) -> list[str]:
-        """Describes keys whose use nodes see differently; to be called some time after `ask_everywhere`."""
+        """Returns a sentence for each key whose use nodes see differently; to be called after `ask_everywhere`."""
         seen: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
         used: defaultdict[tuple[str, int], int] = defaultdict(int)
         for node in self.nodes:
@@ -285,7 +285,7 @@ class World:
             self._push(self.now_ns + self._latency_ns() + late_ns, AT_HUB, node.index, batch)
 
     def _arrive(self, node: FleetMember, batch: Batch) -> None:
-        """Merges a batch that has arrived at the hub, and sends the answer, unless a fault prevents one of these."""
+        """Merges a batch that has arrived at the hub, and sends the answer, unless a fault prevents either."""
         try:
             answer = self.hub.merge(batch._replace(shard=node.index % self.fleet.regions))
         except HubUnavailable:
@@ -317,7 +317,7 @@ class World:
             self._look_at(node)
 
     def _look_at(self, node: FleetMember) -> None:
-        """Plans the node's next exchange."""
+        """Plans the node's next exchange, unless one is under way or the node is dead."""
         node.woken = False
         if node.batch is None and node.alive:
             self._plan(node, max(node.syncer.due_ns(self.now_ns), self.now_ns))
@@ -344,7 +344,7 @@ class World:
                 self._push(what.end_ns, FAULT, 0, node)
 
     def _stop(self, node: FleetMember) -> None:
-        """Stops a node in good order. If its last report gets lost, kills it when the fault restarts it."""
+        """Begins to stop a node in good order: it gets no more requests, and sends its last report."""
         if node.serves:
             node.stopping = True
             for asker in [asker for asker in self.askers if asker.node is node]:

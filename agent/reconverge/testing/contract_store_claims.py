@@ -60,7 +60,7 @@ class ContractStoreClaims(Trial):
     async def test_of_writers_at_once_one_is_in_time(self, scene: Scene) -> None:
         """Of several writers at the same time exactly one succeeds.
 
-        The other writers get False, and all readers get the index of the writer that has succeeded.
+        All other writers get False, and all readers get the index of the writer that has succeeded.
         """
         hub, writers = store(scene.hub), [store(scene.another_hub()) for _ in range(WRITERS)]
         over: bytes | None = None

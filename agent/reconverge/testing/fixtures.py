@@ -33,7 +33,7 @@ def manual_clock() -> ManualClock:
 
 @pytest.fixture
 def fresh_limits() -> None:
-    """Forgets what all keys have used of the limits of existing agents, as by earlier tests; see `Agent.reset`."""
+    """Makes existing agents forget all use of their limits, such as that of earlier tests; see `Agent.reset`."""
     for agent in living_agents():
         if isinstance(agent, Agent):
             agent.reset()

@@ -1,4 +1,4 @@
-"""Tests of the promises of a hub, and of one that is read, for the tests of a hub to inherit."""
+"""The classes to inherit for the tests of a hub: its promises to agents, and its promises to readers of keys."""
 
 from __future__ import annotations
 

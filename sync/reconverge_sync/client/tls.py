@@ -35,8 +35,8 @@ FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     """Returns a TLS context made from `options`, the result of `tls_options`. Reads files. Raises UnusableFile.
 
-    If the URL names a certificate authority, only that one is trusted, and the system's, which take long to read, are
-    not.
+    If the URL names a certificate authority, only that one is trusted. The system's authorities, which take long to
+    read, are then not loaded.
     """
     for name in FILES:
         if name in options:

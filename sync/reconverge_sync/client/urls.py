@@ -27,10 +27,10 @@ NUMBER_DIGITS_MAX: Final = 9
 
 
 def read_query(query: str, known: Iterable[str], refuse: Callable[[str], InvalidSetting]) -> dict[str, str]:
-    """Returns the options in a URL's query by name. On a problem, raises the exception that `refuse` makes of a text.
+    """Returns the options in a URL's query by name. Raises `refuse(problem)` if one is unknown, empty or occurs twice.
 
-    Each option must be in `known`, have a value, and occur once. No unknown option is ignored: it may be a misspelt
-    option on which the security of a connection depends.
+    `refuse` makes an exception from the text of a problem. No unknown option is ignored: it may be a misspelt option on
+    which the security of a connection depends.
     """
     names = sorted(known)
     options: dict[str, str] = {}
@@ -49,7 +49,7 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
 def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) -> bool:
     """Returns True if the value of the option `name` is a word for on, False if a word for off, in any case of letters.
 
-    Raises the exception that `refuse` makes of a text for any other word.
+    For any other word, raises the exception that `refuse` makes from the text of the problem.
     """
     if value.lower() not in SWITCHES:
         raise refuse(f"has an {name} that is none of {', '.join(SWITCHES)}; write one of these")
@@ -57,7 +57,7 @@ def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) 
 
 
 def check_login(parts: SplitResult) -> None:
-    """Raises ValueError if a part of the login was read as a path, query or fragment, as it holds a / ? or #."""
+    """Raises ValueError if an unescaped / ? or # in the login has made a part of it the path, query or fragment."""
     if "@" in parts.path or "@" in parts.fragment or "@" in parts.query.partition("=")[0]:
         raise ValueError("there is an @ after the host")
 
@@ -68,7 +68,7 @@ def is_number(text: str) -> bool:
 
 
 def tls_options(query: dict[str, str], refuse: Callable[[str], InvalidSetting]) -> dict[str, Any]:
-    """Removes the TLS options from `query` and returns them; always returns `ssl_cert_reqs`, `ssl_check_hostname`."""
+    """Removes the TLS options from `query` and returns them, always with `ssl_cert_reqs` and `ssl_check_hostname`."""
     options: dict[str, Any] = {name: query.pop(name) for name in list(query) if name in TLS_OPTIONS}
     required = options.setdefault("ssl_cert_reqs", "required")
     if required not in TLS_REQUIREMENTS:

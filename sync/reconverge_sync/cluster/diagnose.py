@@ -26,7 +26,10 @@ server owns."""
 async def diagnose_cluster(
     owners: ClusterTopology, named: Sequence[Place], examine: Examine, *, shards: int
 ) -> Diagnosis:
-    """Diagnoses the servers of a cluster that own shards of the hub; `named` are the places in the URL."""
+    """Examines the servers of a cluster that own shards of the hub, and returns the findings.
+
+    `named` are the places in the URL; `examine` examines one server.
+    """
     try:
         found = await owners.places()
     except Exception as error:  # noqa: BLE001  # the first of the servers tells more about any error

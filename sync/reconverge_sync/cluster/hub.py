@@ -99,5 +99,5 @@ def _shards(url: str, wanted: str) -> int:
 
 
 def open_cluster(url: str, settings: HubSettings) -> ClusterHub:
-    """Returns the hub of a `redis+cluster://` or `rediss+cluster://` URL, or of the same with `valkey`."""
+    """Returns the hub of a URL that begins with `redis+cluster://`, `rediss+cluster://` or their `valkey` forms."""
     return ClusterHub(url, settings)

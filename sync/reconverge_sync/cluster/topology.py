@@ -40,7 +40,7 @@ PLACES_MAX: Final = 1000
 
 
 class SlotMap(NamedTuple):
-    """The owners of the slots that were asked for, as one server knows them."""
+    """The servers that own the hash slots asked for, according to one server."""
 
     owners: dict[int, Place]
     """The server that owns each slot that was asked for, by the number of the slot."""
@@ -54,7 +54,7 @@ def slot_of(shard: int) -> int:
 
 
 def read_slots(reply: Any, asked: Place, wanted: frozenset[int]) -> SlotMap:
-    """Reads the reply of the server `asked` to `CLUSTER SLOTS`, for the `wanted` slots.
+    """Returns the owners of the `wanted` slots, by the reply of the server `asked` to `CLUSTER SLOTS`.
 
     Raises ValueError if the reply is invalid.
     """

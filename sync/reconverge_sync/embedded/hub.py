@@ -88,7 +88,7 @@ class EmbeddedHub:
 
     @property
     def url(self) -> str:
-        """The URL of the private server, for a client that does not itself keep the server running."""
+        """The URL of the private server, for another client, which does not by itself keep the server running."""
         return f"redis+unix://{self.directory / 'redis.sock'}"
 
     @property
@@ -152,7 +152,7 @@ class EmbeddedHub:
         return await self._redis.read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Replaces the index of the contracts, which the server loses when its last user is gone."""
+        """Replaces the index of the contracts, which ends with the server's last user; returns whether it did."""
         await self.ensure_running()
         return await self._redis.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
@@ -169,7 +169,7 @@ class EmbeddedHub:
         return await self._redis.keep_pages(digests, keep_s=keep_s)
 
     def hints(self) -> IndexHints:
-        """Returns a listener for hints of changed contracts, which does not itself keep the server running."""
+        """Returns a listener for hints of changed contracts; the listener alone does not keep the server running."""
         return self._redis.hints()
 
     async def watch(self, *, keep_s: float) -> None:
@@ -217,7 +217,7 @@ class EmbeddedHub:
         return (self.directory / "ready").exists() and self._kept()
 
     def _kept(self) -> bool:
-        """Whether a supervisor runs, which holds the lock of the directory."""
+        """Whether a supervisor keeps the server running: it holds the lock of the directory for as long."""
         with _joining:
             directory = os.open(self.directory, os.O_RDONLY)
             try:

@@ -53,7 +53,7 @@ class AddressShard:
         return left_out
 
     def erase(self, identity: str) -> None:
-        """Removes all sketches of an identity."""
+        """Removes all sketches of an identity, of every hour and secret."""
         for sketches in self._sketches.values():
             sketches.pop(identity, None)
 

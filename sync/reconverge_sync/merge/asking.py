@@ -1,4 +1,4 @@
-"""Decides which keys are kept at the hub, and how much of such a key a node gets that asks about it.
+"""Decides for which keys the hub grants single requests rather than allowances, and how much it grants to them.
 
 Part of the merge rule, so `exchange.lua` does the same in Redis.
 """
@@ -110,14 +110,17 @@ def note_cost(cell: LedgerCell, report: CellReport) -> None:
 
 
 def is_small(cell: LedgerCell, nodes: int) -> bool:
-    """Returns whether the key has so few requests for each of `nodes` that windows begin without allowances."""
+    """Returns whether the key's capacity is so small for `nodes` nodes that they begin windows without allowances."""
     return cell.capacity < SMALL * nodes * cell.unit
 
 
 def stays_at_hub(
     cell: LedgerCell, nodes: int, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, pace_us: int
 ) -> bool:
-    """Returns whether the hub keeps the free part of a key, because requests on the reporting node ask about it."""
+    """Returns whether the hub grants this key to the reporting node by the request, not by allowances in advance.
+
+    It does so if requests on the node ask about the key, and if its capacity, or the free part of it, is small.
+    """
     if not report.asks or nodes < 2 or not rule.bounded:
         return False
     # Judged by the admissions that the limit allows and not by the demand, which changes: a key that moves to and fro
@@ -133,7 +136,7 @@ def stays_at_hub(
 
 @dataclass(slots=True)
 class HubAsk:
-    """A node's ask for a key that is kept at the hub, and the grant that it gets."""
+    """The waiting requests by which a node asks the hub about a key, and the amount that the hub grants to them."""
 
     report: CellReport
     small: bool
@@ -147,7 +150,7 @@ class HubAsk:
     answer."""
 
     def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
-        """Moves the level of the node's bucket into the hub's own bucket; the answer informs the node of that.
+        """For a bucket, moves the level at the node into the hub's own bucket, of which the answer informs the node.
 
         Then clears the entry's ask, so that nothing is saved up for it, because the request waits for this answer only.
         The ask stays for slots, and for a bucket of which other nodes hold allowances, as these do not end with a

@@ -1,4 +1,4 @@
-"""Raises a node's allowances: towards its share of the nodes' need, never beyond the free part.
+"""Raises a node's allowances: towards its share of the nodes' need, never beyond the free part of the capacity.
 
 Part of the merge rule, so `exchange.lua` does the same in Redis.
 """

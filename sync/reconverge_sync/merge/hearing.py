@@ -1,4 +1,4 @@
-"""Replaces a node's last report of a cell by the new one: its reset, the allowances given back, and its counts."""
+"""Puts a node's new report of a cell in the place of the last one: its reset, the allowances given back, its counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def within_fill(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitR
 
 
 def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -> None:
-    """Lowers the entry's allowances to the reported ones, because the node has given the rest back; raises none.
+    """Lowers the entry's allowances to those in the report, as the node has given back the difference; raises none.
 
     `take_counts` lowers the overdraft, because the part of it that is in use stays.
     """

@@ -465,7 +465,7 @@ class LedgerCell:
         return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
 
     def go_to(self, rule: LimitRule, epoch: int) -> None:
-        """Moves the cell into the window `epoch`, unless that is the one before the cell's, as a late report has."""
+        """Moves the cell into the window `epoch`, unless that is the window before its own, as in a late report."""
         if epoch > self.epoch or epoch < self.epoch - 1:
             self.roll(rule, epoch)
 
@@ -575,7 +575,7 @@ class LedgerCell:
     def withhold(self, amount: int, hub_us: int) -> None:
         """Counts `amount`, the part of the capacity that a new key begins without, as used by departed nodes.
 
-        So that part of a bucket drains as the use of departed nodes does.
+        In a bucket this part then drains like the use of departed nodes.
         """
         entry = Entry(self.epoch, self.reset_us, seen_us=hub_us, previous=1000 * amount, allowance=amount)
         self.entries[DEPARTED] = entry

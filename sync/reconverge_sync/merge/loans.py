@@ -56,7 +56,7 @@ class Lending:
         return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 
     def look(self, identity: Identity, cell: LedgerCell, rule: LimitRule, pace_us: int, hub_us: int) -> None:
-        """Puts a cell on the list, or renews it, if it lacks capacity or has a loan; else removes it from the list."""
+        """Adds or renews the wish of a cell that lacks capacity or has a loan; removes the wish of any other cell."""
         # Each region has its own windows that begin with a hit; and a loan of slots would end while they are in use.
         if rule.apart == 0 or rule.first_hit or rule.slots:
             return
@@ -98,7 +98,10 @@ class Lending:
         loans: Sequence[Loan],
         hub_us: int,
     ) -> Lent:
-        """Stores the loans of a call, or none if a newer call of the lender came before; returns the result."""
+        """Stores the loans of a call, or none if a newer call of the lender came before.
+
+        Returns for each loan the amount that nodes hold or may hold of it; -1 if the hub has no such cell.
+        """
         stale = False
         for loan in loans:
             credit = self.credits.get(self.names.get(loan.cell, _NONE), {}).get(lender)
@@ -123,21 +126,21 @@ class Lending:
         return Lent(hub_us, generation, Status.STALE if stale else Status.MERGED, tuple(held))
 
     def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:
-        """Removes wishes from the list that no report has renewed for long, and returns the others."""
+        """Removes wishes that no report has renewed for long from the list, and returns the wishes that are left."""
         for identity, wish in list(self.wishes.items()):
             if hub_us - wish.heard_us > wish.fades_us + 2 * lease_us:
                 del self.wishes[identity]
         return tuple(self.wishes.values())
 
     def forget(self, identity: Identity) -> None:
-        """Removes a cell, which the hub no longer keeps, from the list, with its loans."""
+        """Removes a cell that the hub no longer keeps from the list of wishes, and deletes its loans."""
         self.wishes.pop(identity, None)
         self.credits.pop(identity, None)
         self.names.pop(_name(identity), None)
 
 
 def carrying_milli(rule: LimitRule, demand_milli: int) -> float:
-    """Returns the part of the capacity that is in use under a steady demand per second, in thousandths of a unit."""
+    """Returns the use that a steady demand of `demand_milli` per second keeps in force, in thousandths of a unit."""
     return float(demand_milli) * rule.window_us / 1_000_000 * rule.capacity / rule.quota
 
 

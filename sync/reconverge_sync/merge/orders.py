@@ -37,7 +37,7 @@ KEPT_US: Final = round(KEPT_S * 1_000_000)
 
 
 def data_of(shard: LedgerShard, hub_us: int) -> HubData:
-    """Returns the state of a shard's data, for an operator."""
+    """Returns the state of a shard's data: their generation, whether data were lost, until when nodes may report."""
     live = [each for each in shard.nodes.values() if not each.gone and hub_us - each.seen_us <= each.lease_us]
     waits = shard.born_us not in (0, ADOPTED_US)
     interval_us = max((each.interval_us for each in live), default=0)
@@ -69,7 +69,10 @@ def refusal(data: HubData, generation: str) -> str:
 
 
 def adopt(shard: LedgerShard, generation: str, hub_us: int) -> Adoption:
-    """Ends the wait of a shard after a loss of data, if its data have the given `generation`; returns the outcome."""
+    """Ends the wait of a shard after a loss of data, if its data have the given `generation`.
+
+    Returns the number of keys on which it ended the wait, or the reason why the order is refused.
+    """
     problem = refusal(data_of(shard, hub_us), generation)
     if problem:
         return Adoption(problem, 0)

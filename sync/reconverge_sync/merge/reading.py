@@ -1,4 +1,4 @@
-"""Answers a reader, which is no node, how much all nodes have used of a key."""
+"""Answers how much all nodes have used of a key, for a reader that is no node itself."""
 
 # Theory of operation.
 #
@@ -146,7 +146,7 @@ def _free_us(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 
 
 def _expired_us(cell: LedgerCell, hub_us: int, room: int) -> int:
-    """Returns the latest moment at which so many charges with dates have expired that the use fits into `room`."""
+    """Returns the moment by which enough dated charges have expired, at the latest, for the use to fit into `room`."""
     ends = [(entry.current_until_us, entry.current) for entry in cell.entries.values()]
     ends += [(entry.previous_until_us, entry.previous) for entry in cell.entries.values() if entry.previous]
     left = sum(amount for _, amount in ends)

@@ -119,7 +119,7 @@ SWEEP_WHEN_FULL_US = 5_000_000
 
 @dataclass(slots=True)
 class Scans:
-    """Counts down the entries that the merge rule may still read for one batch."""
+    """How many more entries the merge rule may read for one batch."""
 
     left: int
 

@@ -71,7 +71,7 @@ FORGET_EACH_US: Final = 60 * 1_000_000
 
 @dataclass(slots=True)
 class Page:
-    """One of the pages of a period: the totals of its rows, and their events."""
+    """One page of a period's usage: the totals of its rows, and the export's events about them."""
 
     totals: dict[UsageKey, Counts] = field(default_factory=dict[UsageKey, Counts])
     rows: int = 0
@@ -138,7 +138,10 @@ class UsageShard:
         self._looked = -1
 
     def record(self, batch: UsageBatch, *, hub_us: int) -> Recorded:
-        """Merges a batch of usage; returns the result. Raises HubUnavailable, with nothing changed, if it is full."""
+        """Merges a batch of usage, and returns the result.
+
+        If the shard is full, raises HubUnavailable without a change.
+        """
         known = self.state.sequences.get(batch.account, 0)
         merged, folded = batch.answered <= known < batch.sequence, 0
         refused: tuple[int, ...] = ()
@@ -245,14 +248,14 @@ class UsageShard:
         return self.state.pages[period][page] if period in self.state.pages else Page()
 
     def _counts(self, batch: UsageBatch, row: UsageRow, hub_us: int) -> bool:
-        """Whether the date of a row is acceptable. A row that the account has reported before is always accepted."""
+        """Whether a row is counted: its date must be acceptable, unless the account has reported the row before."""
         from_us, until_us = counted_us(row.period, batch.kept)
         return from_us <= hub_us < until_us or row.key in self.state.own.get(batch.account, {}).get(row.period, ())
 
     def _replace(self, account: str, row: UsageRow) -> bool:
-        """Replaces the account's counts in a row; returns whether they were counted in the row of OTHERS.
+        """Replaces the account's counts in a row. Returns whether they were added to the row of OTHERS.
 
-        They are if the page has no room for a further row.
+        That row takes the counts of all identities for which the page has no further row.
         """
         period, key, counts = row
         own = self.state.own.setdefault(account, {}).setdefault(period, {})
@@ -329,7 +332,7 @@ def _less(counts: Counts, other: Counts) -> Counts:
 
 
 def _raise(marks: dict[str, int], period: Period, hub_us: int) -> bool:
-    """Raises the mark of the period's kind to the period, if that is over; returns whether the period is over."""
+    """If `period` is over, raises the mark of its kind up to its number. Returns whether it is over."""
     if period_end_s(period) * 1_000_000 > hub_us:
         return False
     marks[period.kind] = max(period.number, marks.get(period.kind, period.number))

@@ -10,13 +10,13 @@ window that they are in; and from the first hit, in which case the number of a w
 # inside Redis knows no time zones.
 #
 # - Windows of one length are `time // length`. The hub's clock decides. The hub follows a node that is slightly ahead
-# into the next window, because its counts belong there, but follows no node back. So the cell stays until that window
-# has opened by the hub's clock, too: a new cell would grant the window before once more. - A calendar's windows have no
-# common length (a day has 23 to 25 hours), so the node's report says which window it is
+#   into the next window, because its counts belong there, but follows no node back. So the cell stays until that window
+#   has opened by the hub's clock, too: a new cell would grant the window before once more.
+# - A calendar's windows have no common length (a day has 23 to 25 hours), so the node's report says which window it is
 #   in and when that opens and closes. The hub believes that if its own clock is in that window; else it takes the
 #   window before or after. A late message moves no cell back, and a node whose clock is far ahead moves no cell
-#   forward. - A window that begins with the first hit has the microsecond of its beginning for its number, and between
-#   two windows
+#   forward.
+# - A window that begins with the first hit has the microsecond of its beginning for its number, and between two windows
 #   the cell has the negative of the moment at which the next may begin. Between windows all allowances are bases, so
 #   any node may open one without asking; the first that a node reports is the window for all. The next must not begin
 #   within a window's length of the last beginning: allowances are granted once for each window, and two that overlap
@@ -44,7 +44,7 @@ def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: 
 
 
 def uniform_epoch(limit: LimitReport, hub_us: int, reported: int) -> int:
-    """Returns the number of the present window since 1970; the next one's if the node has `reported` that."""
+    """Returns the number of the present window, counted from 1970; the next number if the node has `reported` it."""
     epoch = hub_us // limit.window_us
     return reported if reported == epoch + 1 else epoch
 

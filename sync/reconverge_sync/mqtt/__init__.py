@@ -12,7 +12,7 @@ __all__ = ["MqttHub", "open_mqtt"]
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a name of the module `hub`, imported only now, because that module needs the client of a server."""
+    """Returns an attribute of the module `hub`, which is imported only when needed, as it needs the MQTT client."""
     if name in __all__:
         return getattr(import_module("reconverge_sync.mqtt.hub"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -153,7 +153,7 @@ class MqttLink:
                 _paho(self._client).unsubscribe(list(topics))
 
     async def _subscribed(self, client: aiomqtt.Client, topics: Sequence[str]) -> bool:
-        """Subscribes to topics; returns whether the broker has accepted all of them. Raises the client's errors."""
+        """Subscribes to topics. Returns whether the broker has accepted all of them. Raises the client's errors."""
         codes = await client.subscribe(
             [(topic, SubscribeOptions(qos=1) if self._address.protocol == "5" else 1) for topic in topics]  # type: ignore[arg-type]  # pairs of either kind are taken
         )
@@ -213,9 +213,9 @@ class MqttLink:
     def post(
         self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
     ) -> bool:
-        """Sends a message as soon as the broker takes it. Returns False if too many bytes wait to be sent.
+        """Sends a message as soon as the broker takes it. Returns False, and drops it, if too many bytes wait.
 
-        A broker of MQTT 5 drops a retained message after `keep_s` seconds; if that is None, never.
+        A broker of MQTT 5 drops a retained message after `keep_s` seconds, unless that is None.
         """
         size = len(payload) + MESSAGE_BYTES
         if self._waiting_bytes + size > WAITING_BYTES_MAX:

@@ -146,7 +146,7 @@ class MqttDiagnosis:
             self._findings.append(Finding(RETAINED, Level.WARNING, "the broker keeps no retained messages", remedy))
 
     async def _check_leader(self) -> None:
-        """Adds findings on whether agents are connected, each shard has a leader, and agents have as many shards."""
+        """Adds findings: whether agents are connected, have as many shards as this hub, and each shard has a leader."""
         shards = [f"{self._root}/{shard}/claims" for shard in range(self._address.shards)]
         tenure_s = self._address.tenure_ns / SECOND_NS
         await self._eventually(lambda: all(self._answering(topic) for topic in shards), tenure_s)
@@ -167,7 +167,10 @@ class MqttDiagnosis:
             self._say(LEADER, "no agent is connected just now; the next ones elect a leader, which keeps the ledger")
 
     async def _exchange(self, link: MqttLink) -> Sequence[Trip]:
-        """Makes one trial member the leader, and lets another one exchange with it; returns the round trips."""
+        """Makes one trial member the leader, and lets another one exchange with it.
+
+        Returns the round trips; none if no exchange succeeded.
+        """
         members = [self._member()]
         begun_s = asyncio.get_running_loop().time()
         patience_s = ELECTION_TENURES * self._address.tenure_ns / SECOND_NS + 2 * self._timeout_s

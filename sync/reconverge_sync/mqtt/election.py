@@ -1,4 +1,4 @@
-"""Elects the one member that answers all others, through a broker and without a shared clock. No I/O."""
+"""Elects the one member that answers all other members, through a broker and without a shared clock. No I/O."""
 
 # Theory of operation.
 #
@@ -39,10 +39,12 @@
 # - A member is one connection. After a loss of the connection the member may have missed a higher claim, so the member
 #   starts anew as a follower, under a new name (`join`).
 # - Every new member receives a retained claim, which may be old. One such claim does not show that a leader lives; two
-# different claims with `answers` do (`succeeds`): then nodes hold allowances from before, and the new ledger has lost
-# data. - A claim with the highest possible term would block the election for good if claims never aged. A claim that is
-# not renewed for a tenure does not prevent a lower one, and at TERM_MAX names decide. - To a process that was asleep
-# all others seem silent at once. It waits two beats for their claims before it claims, once (`excuse`).
+#   different claims with `answers` do (`succeeds`): then nodes hold allowances from before, and the new ledger has lost
+#   data.
+# - A claim with the highest possible term would block the election for good if claims never aged. A claim that is not
+#   renewed for a tenure does not prevent a lower one, and at TERM_MAX names decide.
+# - To a process that was asleep all others seem silent at once. It waits two beats for their claims before it claims,
+#   once (`excuse`).
 #
 # A leader that stops in good order hands its ledger to a member of its choice. That member claims without waiting for a
 # tenure, as its predecessor has stopped (`inherit`).

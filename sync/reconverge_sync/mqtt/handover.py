@@ -46,7 +46,7 @@ Item = list[Any]
 
 
 def write_ledger(ledger: LedgerShard, term: int) -> Iterator[bytes]:
-    """Yields the parts of a ledger, each written when the caller asks for it. Raises HubUnavailable."""
+    """Yields the parts of a ledger, each written when asked for. Raises HubUnavailable if the ledger is too large."""
     pages = list(_pages(ledger))  # only references; the messages, which take time, are written one by one
     if len(pages) > PARTS_MAX:
         problem = f"a ledger of {len(pages)} parts cannot be handed over to the next leader, which takes {PARTS_MAX}"
@@ -87,7 +87,7 @@ def _item_of(kind: str, name: Any, what: Any) -> Item:
 
 
 class LedgerReader:
-    """Puts a ledger together from the parts that one member sends, in their order."""
+    """Puts a ledger together from the parts in which one member, `sender`, sends it, one after the other."""
 
     def __init__(self, sender: str) -> None:
         self._sender = sender
@@ -211,7 +211,7 @@ def _list(value: Any) -> Item:
 
 
 def is_sum(value: object, *, signed: bool = False) -> bool:
-    """Whether a value may be a moment, or a sum of many nodes' numbers; negative ones only if `signed`."""
+    """Whether `value` is a whole number that a moment or a sum may have; a negative one only if `signed`."""
     return type(value) is int and (-SUM_MAX if signed else 0) <= value <= SUM_MAX
 
 

@@ -93,7 +93,7 @@ class MqttHub:
 
     @property
     def at_work(self) -> bool:
-        """Whether this hub has a member in this process, which sends claims and may have to answer others."""
+        """Whether this hub has a member in this process; a member sends claims and may have to answer other members."""
         return self._per_loop.thing is not None
 
     async def exchange(self, batch: Batch) -> Answer:
@@ -131,7 +131,7 @@ class MqttHub:
         return understood(await self._ask(shard, ["adopt", generation]), read_adoption)
 
     async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """Stores the mark of hashed keys at the broker, which keeps it beyond the last node of the fleet."""
+        """Returns the mark of key hashes that the broker stores; if it has none, stores `mark` for `keep_s` seconds."""
         return await self._at_broker(lambda retained: retained.mark.leave(mark, keep_s=keep_s))
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
@@ -139,7 +139,10 @@ class MqttHub:
         return (await self._retained()).index.read(bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Asks the leader to replace the index of the contracts; waits for an election if there is no leader."""
+        """Asks the leader to replace the index of the contracts; returns whether it did.
+
+        Waits for an election if needed.
+        """
         call = [SWAP, *swap_call(payload, over, bytes_max, keep_s)]
         return await self._ask(0, call, takes_part=True, elects=True) is True
 

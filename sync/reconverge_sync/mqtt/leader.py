@@ -10,8 +10,8 @@ ledger along. A new leader continues the hub's clock, as far as it knows that cl
 # The ledger is the merge rule's `LedgerShard`, unchanged. This file adds the rules by which a ledger becomes void:
 #
 # - A new term begins with an empty ledger, as a server that has lost its data. Reports of the members rebuild it, and
-#   the learning of the merge rule keeps it from granting allowances twice. `Shard(lost=True)` makes it learn from the
-#   start if any member has answered before, so that the first node to report does not count as the first ever.
+#   the learning of the merge rule keeps it from granting allowances twice. `LedgerShard(lost=True)` makes it learn from
+#   the start if any member has answered before, so that the first node to report does not count as the first ever.
 # - A ledger of an earlier term of the same member is void: another member may have answered in between.
 # - A ledger that was handed over stays valid, because its owner has stopped answering before.
 #
@@ -92,7 +92,7 @@ class Candidate:
         return None if ledger is None else ledger.merge(batch, hub_us=self._now_us(), candidate=self._new_name())
 
     def merging(self, batch: Batch) -> Iterator[Answer | None] | None:
-        """Merges a batch in steps, as `LedgerShard.merging` does; None if this member may not answer as the leader.
+        """Returns the steps of merging a batch, as `LedgerShard.merging` does; None if this member may not answer.
 
         All steps have to be taken before the next batch is merged. They may take longer than WAIT_NS, as the caller
         ignores an answer that comes later than that.
@@ -111,12 +111,12 @@ class Candidate:
         return self._ledger if self._term_led == self.election.terms_led and self.election.role is Role.LEADER else None
 
     def answered(self, hub_us: int, *, sent_ns: int, received_ns: int) -> None:
-        """Sets this member's estimate of the hub's clock by the time in another member's answer."""
+        """Updates this member's estimate of the hub's clock by `hub_us`, the time in another member's answer."""
         self._hub_clock.add(sent_ns=sent_ns, received_ns=received_ns, hub_us=hub_us)
         self._heard = True
 
     def totals(self) -> dict[str, Totals] | None:
-        """Returns the charges and refunds of all nodes; None if this member may not answer as the leader."""
+        """Returns the charges and refunds of all nodes by limit; None if this member may not answer as the leader."""
         if not self.election.may_answer(self._clock.monotonic_ns(), within_ns=0):
             return None
         begun = self._term_led == self.election.terms_led

@@ -160,7 +160,7 @@ def write_claim(claim: LeaderClaim) -> bytes:
 
 
 def read_claim(payload: bytes) -> LeaderClaim:
-    """Returns the claim in a message. Raises MalformedMessage."""
+    """Returns the claim in a message. Raises MalformedMessage if it has no valid claim."""
     content = body(payload, MessageKind.CLAIM)
     if len(content) != _CLAIM.size:
         raise MalformedMessage("claim", f"the claim of a leader has {len(content)} bytes, not {_CLAIM.size}")
@@ -292,7 +292,7 @@ def write_answer(batch: Batch, answer: Answer) -> bytes:
 
 
 def read_answer(payload: bytes) -> Reply:
-    """Returns the answer in a message. Raises MalformedMessage."""
+    """Returns the answer in a message. Raises MalformedMessage if it has no valid answer."""
     content = body(payload, MessageKind.ANSWER)
     try:
         sequence, length = _REPLY.unpack_from(content)
@@ -317,7 +317,7 @@ def write_question(number: int) -> bytes:
 
 
 def read_question(payload: bytes) -> int:
-    """Returns the number of the question in a message that asks for the totals. Raises MalformedMessage."""
+    """Returns the number of a question for the totals. Raises MalformedMessage if `payload` is no such question."""
     content = body(payload, MessageKind.QUESTION)
     if len(content) != _NUMBER.size:
         raise MalformedMessage("question", f"a question for totals has {len(content)} bytes, not {_NUMBER.size}")
@@ -334,7 +334,7 @@ def write_totals(number: int, totals: dict[str, Totals]) -> bytes:
 
 
 def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
-    """Returns the number of the answered question, and the totals, from a message. Raises MalformedMessage."""
+    """Returns the number of the answered question, and the totals. Raises MalformedMessage if `payload` is invalid."""
     content = body(payload, MessageKind.TOTALS)
     try:
         (number,) = _NUMBER.unpack_from(content)

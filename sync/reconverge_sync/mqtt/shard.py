@@ -1,4 +1,4 @@
-"""One shard at one member: sends batches and questions to the leader, and answers those of others as the leader.
+"""One shard at one member: sends batches and questions to the leader; as the leader, answers those of other members.
 
 Nothing here waits for a network: messages are handed in as they come, and sent by `post`. Batches are merged one after
 the other, in steps between which the loop runs other tasks.
@@ -91,7 +91,7 @@ class OwnBatch:
 
 
 class ShardServer:
-    """The part of one member in one shard: sends batches to the leader, and merges those of others as the leader.
+    """One member's part in one shard: sends batches to the leader; as the leader, merges those of other members.
 
     `rejects` counts messages that were ignored, by reason.
     """
@@ -164,7 +164,7 @@ class ShardServer:
         )
 
     async def totals(self, timeout_s: float) -> dict[str, Totals]:
-        """Returns the totals of the leader's ledger. Raises HubUnavailable."""
+        """Returns the charges and refunds of all nodes by limit, from the leader's ledger. Raises HubUnavailable."""
         if self.election.role is Role.LEADER:
             here = self.candidate.totals()
             if here is None:

@@ -45,7 +45,7 @@ class Successor:
         self._ledger = self._usage = self._whole_usage = None
 
     def take_usage(self, sender: str, payload: bytes) -> None:
-        """Reads a part of the usage if `sender` is the leader. Raises MalformedMessage."""
+        """Reads a part of the usage. Raises MalformedMessage if it is invalid, or `sender` is not the leader."""
         self._check_sender(sender)
         known, reader, size = self._usage or ("", UsageReader(), 0)
         if known != sender:
@@ -63,7 +63,7 @@ class Successor:
             self._whole_usage = (sender, *whole)
 
     def take_ledger(self, sender: str, payload: bytes) -> bool:
-        """Reads a part of the ledger if `sender` is the leader. Raises MalformedMessage.
+        """Reads a part of the ledger. Raises MalformedMessage if it is invalid, or `sender` is not the leader.
 
         Returns whether the ledger is complete with this part, and this member succeeds the leader.
         """

@@ -38,7 +38,7 @@ Item = list[Any]
 def write_usage(state: UsageState, term: int) -> Iterator[bytes]:
     """Yields the parts of the usage, each written when the caller asks for it. The usage must not change meanwhile.
 
-    Raises HubUnavailable.
+    Raises HubUnavailable if the usage is too large to be handed over.
     """
     number = 0
     waiting: list[Item] | None = None
@@ -94,7 +94,7 @@ def _in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 class UsageReader:
-    """Puts usage together from the parts that one member sends, in their order."""
+    """Puts the usage together from the parts in which one member sends it, one after the other."""
 
     def __init__(self) -> None:
         self._state = UsageState()

@@ -1,4 +1,4 @@
-"""The hub on one Redis server, whose script `exchange.lua` is the twin of the merge rule."""
+"""The hub on one Redis server, whose script `exchange.lua` does the same as the merge rule in Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["RedisHub", "open_redis"]
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a name of the module `hub`, imported only now, because that module needs the client of a server."""
+    """Returns an attribute of the module `hub`, which is imported only when needed, as it needs the Redis client."""
     if name in __all__:
         return getattr(import_module("reconverge_sync.redis.hub"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

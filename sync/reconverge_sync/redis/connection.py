@@ -211,7 +211,7 @@ def _parts(url: str) -> SplitResult:
 
 
 def _place(host: str, default_port: int) -> Place:
-    """Returns the place that a text names by a host and maybe a port. Raises ValueError."""
+    """Returns the place that a text names by a host and maybe a port. Raises ValueError if it is invalid."""
     parts = urlsplit(f"//{host}")
     port = default_port if parts.port is None else parts.port
     if port == 0 or parts.path or parts.query or parts.fragment:

@@ -22,7 +22,7 @@ _HASHED_DIGITS: Final = 8
 
 
 def shard_of(digest: str, shards: int) -> int:
-    """Returns the number of the shard that stores a page. Raises HubUnavailable if `digest` is no digest."""
+    """Returns the number of the shard that stores a page. Raises HubUnavailable if `digest` has no valid form."""
     try:
         return int(digest[:_HASHED_DIGITS], 16) % shards
     except ValueError:
@@ -31,7 +31,7 @@ def shard_of(digest: str, shards: int) -> int:
 
 
 def by_shard(digests: Sequence[str], shards: int) -> list[tuple[int, list[str]]]:
-    """Returns groups of digests, each with its shard, of at most PAGES_AT_ONCE digests. Raises HubUnavailable."""
+    """Returns pairs of a shard and at most PAGES_AT_ONCE of its `digests`. Raises HubUnavailable for an invalid one."""
     groups: dict[int, list[str]] = {}
     for digest in digests:
         groups.setdefault(shard_of(digest, shards), []).append(digest)

@@ -219,7 +219,7 @@ class RedisHub:
         return self._connection.client(self._settings.timeout_s, connections_max=1)
 
     def _key(self, name: str) -> str:
-        """Returns the Redis key for data that a namespace has once; it is in shard 0."""
+        """Returns the Redis key for data that a namespace has only once; it is a key of shard 0."""
         return f"{_prefix(self._settings.namespace, 0)}{name}"
 
     def _page_key(self, digest: str) -> str:
@@ -231,7 +231,7 @@ class RedisHub:
         return read_wishes(reply)
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Stores loans to cells, at most 256 at a time, and returns the result."""
+        """Stores loans to cells, at most 256 at a time, and returns for each how much nodes may hold of it."""
         prefix = _prefix(self._settings.namespace, shard)
         cells, arguments = lend_arguments(lender, sequence, loans)
         arguments[2] = self._given_time()
@@ -251,7 +251,7 @@ class RedisHub:
         return await read_data(self._asking(shard), _prefix(self._settings.namespace, shard), self._given_time())
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
-        """Ends a shard's wait after a loss of data. The user needs the right to SCAN beside the rights of an agent."""
+        """Ends a shard's wait after a loss of data; returns the outcome. The user also needs the right to SCAN."""
         prefix = _prefix(self._settings.namespace, shard)
         return await adopt_loss(self._asking(shard), prefix, generation, self._given_time())
 
@@ -269,7 +269,7 @@ class RedisHub:
         return (await drop_cells(self._asking(shard), prefix, cells, self._given_time()))[1]
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """Takes one step in erasing an identity. The user needs the right to SCAN besides the rights of an agent."""
+        """Takes one step in erasing an identity, and returns its result. The user also needs the right to SCAN."""
         prefix = _prefix(self._settings.namespace, shard)
         return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._given_time())
 
@@ -300,7 +300,7 @@ class RedisHub:
         return partial(self._call, shard=shard)
 
     def _given_time(self) -> str:
-        """Returns the time for a script in microseconds in tests; else an empty text, for the server's own time."""
+        """Returns a test's time for a script, in microseconds; without a test's clock "", for the server's own time."""
         return "" if self._clock is None else str(self._clock.wall_ns() // MICROSECOND_NS)
 
     @property
@@ -399,5 +399,5 @@ def _cells_of(limit: LimitReport) -> str:
 
 
 def open_redis(url: str, settings: HubSettings) -> RedisHub:
-    """Returns the hub of a `redis://`, `rediss://` or `redis+unix://` URL, or of the same with `valkey`."""
+    """Returns the hub of a URL that begins with `redis://`, `rediss://`, `redis+unix://` or their `valkey` forms."""
     return RedisHub(url, settings)

@@ -38,14 +38,18 @@ _USAGE: Final = re.compile(r"u1:([tipoa]):")
 async def read_data(call: Call, prefix: str, given_time: str) -> HubData:
     """Returns the state of a shard's data. Raises HubUnavailable.
 
-    `call` runs a command on the shard's server; `prefix` is the beginning of the shard's Redis keys.
+    `call` runs a command on the shard's server; `prefix` is the beginning of the shard's Redis keys; `given_time` is a
+    test's time in microseconds, or "" for the server's own.
     """
     reply = await call("EVAL", READ_KEYS, 2, f"{prefix}meta", f"{prefix}nodes", given_time)
     return data_of(*read_shard(reply, ()))
 
 
 async def adopt_loss(call: Call, prefix: str, generation: str, given_time: str) -> Adoption:
-    """Ends a shard's wait after a loss of its data; can be repeated after a failure. Raises HubUnavailable."""
+    """Ends a shard's wait after a loss of its data, and returns the outcome. Raises HubUnavailable.
+
+    Can be repeated after a failure.
+    """
     problem = refusal(await read_data(call, prefix, given_time), generation)
     if problem:
         return Adoption(problem, 0)

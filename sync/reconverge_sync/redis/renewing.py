@@ -1,4 +1,4 @@
-"""Connections that connect anew after a reply which shows that the server is the wrong one, such as READONLY."""
+"""Connections to Redis that are replaced after a reply which shows that the server is the wrong one: READONLY, ..."""
 
 # Theory of operation.
 #
@@ -25,7 +25,7 @@ from reconverge_sync.redis.errors import from_wrong_server
 
 
 class WrongReplies:
-    """Counts the replies, to connections of one client, which show that the server is the wrong one."""
+    """The number of replies to one client's connections which show that the server is the wrong one."""
 
     __slots__ = ("count",)
 

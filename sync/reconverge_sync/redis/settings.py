@@ -1,6 +1,6 @@
-"""The published settings of a namespace at a Redis: the payload, and a mark that changes with it.
+"""The published settings of a namespace at a Redis: their bytes, and a mark that changes whenever they do.
 
-A reader sends the mark that it knows, and gets the payload only if the mark has changed. The scripts use only commands
+A reader sends the mark that it knows, and gets the settings only if the mark has changed. The scripts use only commands
 that an agent's user may run anyway.
 """
 

@@ -252,7 +252,7 @@ class RedisAddresses:
             raise HubUnavailable("protocol", f"{problem}; {ONE_VERSION}") from error
 
     def _key(self, hour: int, shard: int, secret: bytes) -> bytes:
-        """Returns the Redis key of an hour's sketches, with a hash of `secret`, as others may see key names."""
+        """Returns the Redis key of an hour's sketches, with a hash of `secret`, because key names are no secret."""
         return self._name(shard)(f"a:{hour}:{sha256(secret).hexdigest()[:16]}")
 
 
@@ -288,7 +288,7 @@ def _pairs(found: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _recorded(reply: Any, places: Sequence[int]) -> Recorded:
-    """Returns the result of recording a batch of usage, from the script's reply.
+    """Returns the result of recording a batch of usage, read from the script's reply.
 
     `places` has the index in the batch of each row, in the order in which the script got the rows.
     """

@@ -78,5 +78,5 @@ class SentinelHub(RedisHub):
 
 
 def open_sentinel(url: str, settings: HubSettings) -> SentinelHub:
-    """Returns the hub of a `redis+sentinel://` or `rediss+sentinel://` URL, or of the same with `valkey`."""
+    """Returns the hub of a URL that begins with `redis+sentinel://`, `rediss+sentinel://` or their `valkey` forms."""
     return SentinelHub(url, settings)

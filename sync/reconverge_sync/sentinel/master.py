@@ -68,7 +68,7 @@ class SentinelMaster:
             return answer
 
     async def place(self) -> Place:
-        """Returns the address of the master, by the Sentinels. Raises HubUnavailable or the client's errors."""
+        """Returns the address of the master that the Sentinels name. Raises HubUnavailable or the client's errors."""
         async with asyncio.timeout(self._timeout_s * FIND_SHARE):
             return await self._named()
 

@@ -56,7 +56,7 @@ _UNORDERED: Final = (str, OpenedWindow, tuple)
 
 
 class Walk:
-    """One walk through a part of a world, which writes down the values of the objects that it meets."""
+    """One walk through a part of a world: appends the values of all objects it meets to `found`, for the digest."""
 
     def __init__(self, world: SmallWorld, names: dict[str, int], seen: dict[int, int], latest: dict[str, int]) -> None:
         self.found: list[Any] = []
@@ -74,7 +74,7 @@ class Walk:
         self._slice = wall_ns * (world.limit.slices or 1) // window_ns
 
     def large(self, one: float) -> None:
-        """Writes down a large number; if it is a moment, or minus a moment, as its distance from the present time."""
+        """Appends a large number; in place of a moment, or of minus a moment, its distance from the present time."""
         if one in (NEVER_NS, -NEVER_NS):  # the commonest values
             self.found.append(one)
             return
@@ -103,14 +103,14 @@ class Walk:
         self.found.append(one)
 
     def name(self, one: str) -> None:
-        """Writes down a string; if it is a node's name, as the number of that name."""
+        """Appends a string; in place of a node's name, the number of that name."""
         if one[:1] in _NAMES:
             self.found.append(self.names.setdefault(one, len(self.names)))
         else:
             self.found.append(one)
 
     def batch(self, one: Batch) -> None:
-        """Writes down a batch without its lifetime sums; its sequence number as the distance from its node's latest."""
+        """Appends a batch without its lifetime sums, and its sequence number as the distance from its node's latest."""
         self.name(one.node)
         self.found.append(one.sequence - self._latest.get(one.node, 0))
         self.name(one.generation)
@@ -121,23 +121,23 @@ class Walk:
             self.meet(report)
 
     def limit(self, one: Limit) -> None:
-        """Writes down those settings of a limit that an event of the exploration may change."""
+        """Appends the settings of a limit that an event of the exploration may change: its quota and its burst."""
         self.found += (one.quota, one.burst)
 
     def policy(self, one: Policy) -> None:
-        """Writes down which of the world's policies a policy is."""
+        """Appends the values of a policy that distinguish it from the other policies of the world."""
         self.found += (one.name, one.scarce)
 
     def opened(self, one: OpenedWindow) -> None:
-        """Writes down when a window began that a node has opened."""
+        """Appends the node that opened a window, and when the window began."""
         self.meet((f"{MARK}{one.node}", one.began_us))
 
     def sample(self, one: tuple[Any, ...]) -> None:
-        """Writes down a sample of a clock without its rank, which follows from the rest and would contain a moment."""
+        """Appends a sample of a clock without its rank, which follows from its other values and contains a moment."""
         self.meet(one[1:])
 
     def meet(self, values: Iterable[Any]) -> None:  # noqa: PLR0912 - in one place, as calls would double the time
-        """Writes down `values`, and all values that the objects among them hold."""
+        """Appends `values`, and the values in all objects among them."""
         write, seen, least, most = self.found.append, self.seen, -_SMALL, _SMALL
         for one in values:
             kind = type(one)
@@ -196,7 +196,7 @@ class Walk:
         self.meet(one.values())
 
     def _rank(self, one: object) -> tuple[int, int, str]:
-        """Returns the sort key of a member of a set or mapping: the numbers that names and objects have so far."""
+        """Returns the sort key of a member of a set or mapping: the numbers that its names and objects have so far."""
         if isinstance(one, OpenedWindow):
             return self.names.get(f"{MARK}{one.node}", -1), one.began_us, ""
         if isinstance(one, str):
@@ -218,7 +218,7 @@ _SPECIAL: Final[dict[str, Callable[[Walk, Any], None]]] = {
 
 
 class NodePart(NamedTuple):
-    """One node's part of a world, with the names and the objects in it."""
+    """The part of a world that belongs to one node: its digest, and the numbers of the names and objects in it."""
 
     written: bytes
     """A digest of the values in this part."""
@@ -261,7 +261,7 @@ def _shard(world: SmallWorld) -> Any:
 
 
 def _latest(world: SmallWorld) -> dict[str, int]:
-    """Returns the sequence number of the latest batch under each node's name."""
+    """Returns, for each node's name, the sequence number of the latest batch sent under that name."""
     latest = {name: record.sequence for name, record in _shard(world).nodes.items()}
     return latest | {node.syncer.node: node.syncer._sequence for node in world.nodes}
 
@@ -300,9 +300,9 @@ def _digest_of_all(world: SmallWorld, parts: list[NodePart]) -> bytes:
 
 
 def _number_departed(world: SmallWorld, shard: Any, names: dict[str, int], latest: dict[str, int]) -> None:
-    """Adds to `names` a number for each name that only the hub knows, in the order of the hub's records of them.
+    """Adds to `names` a number for each name that only the hub has, in the order of the hub's records of these names.
 
-    Among names with equal records, those whose process has a number already come first, by that number.
+    Names with equal records are ordered by the number of their process, if it has one; names of other processes follow.
     """
     departed = [name for name in shard.nodes if name not in names]
     several = len(departed) > 1
@@ -326,7 +326,10 @@ def _process_of(name: str) -> str:
 
 
 def _written_record(world: SmallWorld, shard: Any, name: str, latest: dict[str, int]) -> bytes:
-    """Returns all that the hub knows of a departed node, as bytes; its account's name is `name` up to the last dot."""
+    """Returns all that the hub has recorded about the departed node `name`, as bytes.
+
+    Its account is stored under `name` without the last dot and what follows it.
+    """
     walk = Walk(world, {}, {}, latest)
     walk.meet((shard.nodes[name], shard.accounts.get(name.rpartition(".")[0])))
     walk.meet(cell.entries.get(name) for cell in shard.cells.values())

@@ -1,4 +1,4 @@
-"""Finds out once for each class which slots its objects have, and how to read the values in them."""
+"""Finds out, once for each class, which slots its objects have and how to read the values in the slots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PlanT = TypeVar("PlanT")
 
 
 class PlansByClass(dict[type, PlanT], Generic[PlanT]):
-    """A plan (how to handle the objects of a class) for each class, made when it is first looked up."""
+    """A mapping from each class to its plan (how to handle its objects), which is made at the first look-up."""
 
     def __init__(self, make: Callable[[type], PlanT]) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class PlansByClass(dict[type, PlanT], Generic[PlanT]):
 
 
 def slots_of(kind: type) -> list[str]:
-    """Returns the names of all slots that the objects of a class have."""
+    """Returns the names of all slots (`__slots__`) that the objects of a class have, inherited slots included."""
     found: list[str] = []
     for each in kind.__mro__:
         names = each.__dict__.get("__slots__", ())
@@ -32,7 +32,7 @@ def slots_of(kind: type) -> list[str]:
 
 
 def reader_of(names: Sequence[str], unset: object = None) -> Callable[[object], Sequence[Any]]:
-    """Returns a function that reads the attributes `names` of an object; it gives `unset` for an attribute not set."""
+    """Returns a function that reads the attributes `names` of an object, with `unset` for each that is not set."""
 
     def one_by_one(one: object) -> Sequence[Any]:
         return [getattr(one, name, unset) for name in names]

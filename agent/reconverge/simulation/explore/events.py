@@ -1,4 +1,4 @@
-"""Lists everything that can happen next in a small world, and the limits and policies that are explored."""
+"""Lists all events that can happen next in a small world, and the limits and policies that are explored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
     @property
     def node(self) -> int | None:
-        """Returns the index of the node to which the event happens, from the end of its name; None without one."""
+        """Returns the index of the node that the event concerns, with which its name ends; None for other events."""
         what, _, number = self.name.rpartition(" ")
         return int(number) if number.isdigit() and what != LATE else None
 
@@ -108,10 +108,10 @@ def _data_loss(i: int, step: int, back: str) -> Event:
 
 
 def _nodes(i: int, policy: Policy, nodes: int) -> Iterator[Event]:
-    """Yields the events that happen to whole nodes, to their settings and to the hub, and pauses without requests.
+    """Yields the events of node `i` that are no requests or messages: restarts, new settings, an emptied memory.
 
-    Where all nodes exchange one after the other, each order is an event: else worlds with swapped nodes would not be
-    equal.
+    Yields also the pauses and the losses of the hub's data after which all nodes exchange one after the other, from
+    node `i` on. Each direction is an event of its own: else worlds with swapped nodes would not have equal events.
     """
     turns = ((1, ""), (-1, "back "))[: 2 if nodes > 2 else 1]
 
@@ -177,7 +177,7 @@ def _second_key(i: int, limit: Limit) -> Iterator[Event]:
 
 
 def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[Event]:
-    """Yields the events that the extras in `more` add to a case."""
+    """Yields the events that the options in `more` (SECOND_KEY, DRIFTING) add to a case."""
     if SECOND_KEY in more:
         for i in range(nodes):
             yield from _second_key(i, limit)
@@ -324,7 +324,7 @@ class Exploration(NamedTuple):
 
 
 def happen(world: SmallWorld, event: Event) -> None:
-    """Lets `event` happen in `world`, then checks the promises."""
+    """Lets `event` happen in `world`, then notes each promise that is broken in `world.problems`."""
     event.happen(world)
     world.look()
 

@@ -13,9 +13,12 @@ from reconverge.simulation.explore.world import SmallWorld
 
 
 def problems_of(world: SmallWorld, case: Exploration, names: Sequence[str], asking: int | None = None) -> list[str]:
-    """Lets the events `names` happen in a fresh world, if they can. Returns a sentence for each broken promise.
+    """Lets the events `names` happen in a fresh world, skipping those that cannot.
 
-    If `asking` is the index of a node, faults then end, and it is a problem if this node cannot use the whole quota.
+    Returns a sentence for each broken promise.
+
+    If `asking` is the index of a node, all faults then end, and it is a problem if this node cannot use the whole
+    quota.
     """
     events = {event.name: event for event in case.events()}
     for name in names:
@@ -60,7 +63,7 @@ def cut_down(found: Counterexample) -> Counterexample:
 
 
 def program_of(found: Counterexample) -> str:
-    """Returns Python code that replays the counterexample."""
+    """Returns a short Python program that replays the counterexample."""
     case = found.case
     events = "".join(f"    {name!r},\n" for name in found.names)
     asking = "" if found.asking is None else f"    asking={found.asking},\n"

@@ -24,7 +24,7 @@ MARK: Final = "~"
 
 
 class Serial:
-    """A counter that belongs to a world: a world put back to an earlier state gives out the same numbers again."""
+    """A counter that belongs to a world: if the world is put back to an earlier state, so is the counter."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -48,7 +48,7 @@ class NoJitter(Random):
 
 @dataclass
 class InFlight:
-    """A batch on its way to the hub, and once the hub has merged it, the hub's answer."""
+    """A batch on its way to the hub, with the hub's answer once the hub has merged it."""
 
     batch: Batch
     sent_ns: int
@@ -100,7 +100,7 @@ class SmallNode:
         return self.kernel.declare(name, limit, policy)
 
     def asks(self, table: Table, key: str, cost: int) -> None:
-        """Makes a request wait for the hub's answer."""
+        """Makes a request for `key` begin to wait for the hub's answer."""
         cells: list[Cell] = []
         table.asks = True
         gate_of(table).queue_up(key, table.costs_of(cost), cells)
@@ -144,7 +144,10 @@ class SmallNode:
             self.syncer.merged(flight.batch, flight.answer, sent_ns=flight.sent_ns, now_ns=self.clock.monotonic_ns())
 
     def gives_up(self) -> Batch | None:
-        """Stops waiting for the answer to the batch on its way, and returns that batch, which may still arrive."""
+        """Stops waiting for the answer to the batch on its way. Returns that batch, or None if none was on its way.
+
+        The batch may still arrive.
+        """
         if self.flight is None:
             return None
         flight, self.flight = self.flight, None
@@ -152,14 +155,14 @@ class SmallNode:
         return flight.batch
 
     def exchanges_with(self, hub: MergeRule, rounds: int = 1) -> None:
-        """Exchanges with the hub `rounds` times while no time passes."""
+        """Exchanges with the hub `rounds` times, while the clock stands still."""
         for _ in range(rounds):
             self.sends()
             self.reaches(hub)
             self.hears()
 
     def reports_everything_to(self, hub: MergeRule) -> None:
-        """Exchanges while time passes until all is reported, and long enough to notice a loss of the hub's data."""
+        """Exchanges while time passes, until all is reported and the node would have noticed that the hub lost data."""
         for done in range(50):
             self.exchanges_with(hub)
             self.clock.advance_ns(max(INTERVAL_NS, SILENCE_NS))

@@ -29,7 +29,7 @@ WINDOWS_KEPT = 4
 
 
 class TrueUse:
-    """The books of one key: all admissions by all nodes, as an observer of the whole world counts them."""
+    """The observer's account of one key: the cost that all nodes together have admitted, by window and by slice."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         self.limit = limit
@@ -45,13 +45,13 @@ class TrueUse:
         self.refunded = 0
 
     def admitted(self, cost: int, epoch: int, slice_number: int) -> None:
-        """Enters a request that a node admits at this moment, in window `epoch` and in slice `slice_number`."""
+        """Counts a request that a node admits at this moment, in window `epoch` and in slice `slice_number`."""
         self._enter(cost, epoch, slice_number)
         self._fill += cost
         self.charged += cost
 
     def gave_back(self, cost: int, epoch: int, slice_number: int) -> None:
-        """Enters that a request admitted at this moment turns out to cost less than was charged, by `cost`."""
+        """Counts a refund: a request admitted at this moment turns out to cost `cost` less than was charged."""
         self._enter(-cost, epoch, slice_number)
         self._fill = max(0.0, self._fill - cost)
         self.refunded += cost
@@ -72,10 +72,10 @@ class TrueUse:
         self._log = [*((at_ns, each) for at_ns, each in self._log if at_ns > since_ns), (now_ns, cost)]
 
     def counts_at(self, epoch: int) -> bool:
-        """Whether the hub's answer about window `epoch` can be compared with `excess`, the excess of this moment.
+        """Whether the free cost in the hub's answer about window `epoch` can be compared with `excess` at this moment.
 
-        That can only be done while the window lasts; not for sliding logs and slices, whose excess is that of the worst
-        of several windows; and not for paced limits, whose allowances are parts of a rate.
+        It cannot when the window is over; for sliding logs and slices, whose excess is that of the worst of several
+        windows; and for paced limits, whose allowances are parts of a rate.
         """
         if self.limit.algorithm in PACED or self.limit.counts_as in (SLIDING_LOG, SLIDING_SLICES):
             return False
@@ -100,7 +100,7 @@ class TrueUse:
         return used(epoch, 0) + used(epoch - 1, 0) * left - self.limit.capacity
 
     def _worst_slices(self, now_ns: int) -> int:
-        """Returns the highest cost in any successive slices that make up a window, up to `now_ns`."""
+        """Returns the highest cost in any row of slices as long as a window, up to the slice of `now_ns`."""
         slices = self.limit.slices or 1
         present = now_ns * slices // self.limit.window_ns
         return max(
@@ -116,7 +116,7 @@ class TrueUse:
 
 
 class BucketTruth(TrueUse):
-    """The books of a bucket, which exists from the first request about its key, and is filled as the limit declares."""
+    """The observer's account of a bucket, which exists from the first request for its key, and drains as it should."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
@@ -124,14 +124,14 @@ class BucketTruth(TrueUse):
         self._begun = False
 
     def asked(self) -> None:
-        """Enters that a request about the key has come, admitted or not."""
+        """Begins the bucket at the first request for its key, whether that request is admitted or not."""
         if self._marked_ns < 0:
             self._fill, self._marked_ns = float(self.limit.withheld), self._clock.wall_ns()
 
     def begins(self, withheld: int) -> None:
-        """Enters that the hub has the key's first report; a new key then lacks `withheld` of the capacity.
+        """Corrects the bucket when the hub has its first report: a new key then lacks `withheld` of the capacity.
 
-        That may be less than the declared limit withholds, as the limit may have been changed meanwhile.
+        That may be less than the declared limit withholds, as the limit may have changed since the first request.
         """
         if not self._begun:
             self._begun = True
@@ -152,7 +152,7 @@ class BucketTruth(TrueUse):
 
 
 class FirstHitTruth(TrueUse):
-    """The books of windows that begin with a hit: windows in the hub's answers, and windows that only nodes knew."""
+    """The observer's account of windows that begin with a hit: those in the hub's answers, and those of nodes alone."""
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
@@ -163,7 +163,7 @@ class FirstHitTruth(TrueUse):
         self._generation = ""
 
     def heard(self, epoch: int, generation: str) -> None:
-        """Notes that the hub has named window `epoch` in an answer; the window counts from now on."""
+        """Notes that an answer of the hub names window `epoch`, which counts from then on."""
         if generation != self._generation:
             self._generation, self._of_this = generation, set()
         if epoch >= 0:
@@ -180,17 +180,17 @@ class FirstHitTruth(TrueUse):
         self._of_this = {epoch for epoch in self._of_this if epoch >= since_us}
 
     def admitted_by(self, node: int, cost: int, epoch: int) -> None:
-        """Enters a request that a node has admitted, in the node's present window."""
+        """Counts a request that node number `node` has admitted, in the window that this node has opened."""
         self.by_window[OpenedWindow(node, epoch)] += cost
         self.charged += cost
 
     def gave_back_by(self, node: int, cost: int, epoch: int) -> None:
-        """Enters that a request at a node costs less than was charged, by `cost`."""
+        """Counts a refund: a request at node number `node` costs `cost` less than was charged."""
         self.by_window[OpenedWindow(node, epoch)] -= cost
         self.refunded += cost
 
     def excess(self) -> float:
-        """Returns the cost by which the fullest window exceeds the limit; negative when none does."""
+        """Returns the cost by which the fullest window exceeds the limit; negative if no window exceeds it."""
         totals: defaultdict[int, int] = defaultdict(int)
         places = fleet_windows(self.by_window, self.limit.window_ns // MICROSECOND_NS, of_hub=self._of_hub)
         for opened, cost in self.by_window.items():
@@ -200,7 +200,7 @@ class FirstHitTruth(TrueUse):
 
 @dataclass(eq=False)
 class Held:
-    """Slots in use by one piece of work, until it ends."""
+    """The slots that one piece of work occupies until it ends."""
 
     node: SmallNode
     key: str
@@ -213,7 +213,7 @@ class Held:
 
 
 class SlotTruth(TrueUse):
-    """The books of slots: the work in progress, except for work that is marked `apart`."""
+    """The observer's account of slots: the work in progress, except for work that is marked `apart`."""
 
     held: list[Held]
 
@@ -222,19 +222,19 @@ class SlotTruth(TrueUse):
         self.held = []
 
     def begins(self, node: SmallNode, key: str, cost: int) -> None:
-        """Enters work of `cost` slots that a node has just begun."""
+        """Counts work that a node has just begun and that occupies `cost` slots."""
         self.held.append(Held(node, key, cost, node.kernel.tables["limit"].cell_in_use(key), cost))
         self.charged += cost
 
     def ends(self, node: SmallNode, table: Table) -> None:
-        """Ends the oldest work of a node, if the node has any."""
+        """Ends the oldest work in progress on a node, if there is any."""
         for one in [one for one in self.held if one.node is node][:1]:
             self.refunded += one.cost
             table.release(one)
             self.held.remove(one)
 
     def vanishes(self, node: SmallNode) -> None:
-        """Enters that a process has ended, and with it all work of its node."""
+        """Removes all work of `node`, whose process has ended."""
         self.held = [one for one in self.held if one.node is not node]
 
     def counts_at(self, epoch: int) -> bool:  # noqa: ARG002
@@ -249,7 +249,7 @@ class SlotTruth(TrueUse):
 
 
 def truth_of(limit: Limit, clock: ManualClock) -> TrueUse:
-    """Returns empty books for one key, of the class that the limit's algorithm and windows need."""
+    """Returns an empty account of one key, of the class that the limit's algorithm and windows need."""
     if limit.algorithm == CONCURRENCY:
         return SlotTruth(limit, clock)
     if limit.align == FIRST_HIT:
@@ -258,7 +258,7 @@ def truth_of(limit: Limit, clock: ManualClock) -> TrueUse:
 
 
 class WatchedHub:
-    """A merge rule that compares each of its answers with the books of the keys in it."""
+    """A merge rule that compares the free cost in each of its answers with the observer's account of the key."""
 
     def __init__(self, rule: MergeRule, truth: Mapping[str, TrueUse]) -> None:
         self.rule = rule
@@ -268,12 +268,12 @@ class WatchedHub:
         """The most by which an answer has reported more cost free than one central limiter would still admit."""
 
     def lose_data(self) -> None:
-        """Makes the hub lose its data. As it may not know the use from then on, its answers are no longer compared."""
+        """Makes the hub lose its data, after which it may not know all use: its answers are no longer compared."""
         self.rule.lose_data()
         self._knows_all = False
 
     def merge(self, batch: Batch) -> Answer:
-        """Merges the batch, and returns the answer after comparing it with the books."""
+        """Merges the batch and returns the answer, after comparing it with the observer's accounts."""
         for report in batch.cells:
             truth = self._truth.get(report.key)
             if isinstance(truth, BucketTruth):
@@ -292,7 +292,7 @@ class WatchedHub:
 
 
 def usable(cell: Cell, window: int) -> int:
-    """Returns the use up to which a node may admit in `window` without the hub, in the cell's units.
+    """Returns the use up to which a node may admit in `window` without asking the hub, in the cell's units.
 
     A node that has not opened the window yet will start it with its base; a node that has left the window cannot use it
     any more.

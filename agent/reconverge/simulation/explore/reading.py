@@ -73,7 +73,7 @@ _SKIPPED: Final = (
 
 
 class ReadingPlan:
-    """How the walk reads the objects of one class."""
+    """The attributes that the walk of `canonical.py` reads from the objects of one class, and how it reads them."""
 
     def __init__(self, kind: type) -> None:
         self.name = kind.__name__
@@ -99,7 +99,7 @@ class ReadingPlan:
         self._get: Callable[[dict[str, object]], Any] = tuple
 
     def attributes_of(self, one: Any) -> Iterable[Any]:
-        """Returns the values in `__dict__` that the walk reads, in the order of their names in it."""
+        """Returns those values in the `__dict__` of an object that the walk reads, in the order of the `__dict__`."""
         attributes: dict[str, object] = one.__dict__
         if not self.left_out:
             return attributes.values()

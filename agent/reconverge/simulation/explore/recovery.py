@@ -10,7 +10,7 @@ from reconverge.simulation.explore.world import SmallWorld
 
 
 def unrecovered(world: SmallWorld, asking: int) -> str:
-    """Ends all faults and all use. Returns a sentence if node `asking` then gets less than the quota, else ""."""
+    """Ends all faults and all use. Returns "" if node `asking` then gets the quota, or 1 less; else a sentence."""
     # With `initial`, a new key begins without a part of the capacity.
     least = world.limit.capacity // world.limit.unit - world.limit.withheld
     got = got_in_the_end(world, asking)
@@ -50,7 +50,7 @@ def got_in_the_end(world: SmallWorld, index: int) -> int:
 
 
 def _look_at_all_charges(world: SmallWorld) -> None:
-    """Notes a problem if the hub lacks charges after all reports, though no killed process or lost data had any."""
+    """Notes a problem if the hub lacks charges after all reports, unless a killed process or lost data had some."""
     counted = world.hub.sums().get("limit", Totals(0, 0)).charged
     if not world.uncounted and counted != world.charged:
         world.problems.append(f"the hub counts {counted} of {world.charged} charges")

@@ -41,7 +41,7 @@ _UNSET: Final = object()
 
 
 class NotingPlan:
-    """How to note the objects of one class."""
+    """How a snapshot notes the values of the objects of one class."""
 
     def __init__(self, kind: type) -> None:
         self.plain = issubclass(kind, _PLAIN)

@@ -21,7 +21,7 @@ ASKING: Final = {"yes": (True,), "no": (False,), "both": (True, False)}
 
 
 class Task(NamedTuple):
-    """A case, and the depth and number of faults up to which it is searched."""
+    """A case to search, on paths of at most `faults` faults, until `depth` events or `states` states are reached."""
 
     case: Exploration
     depth: int
@@ -32,7 +32,7 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A search that has ended, with its task."""
+    """A finished search, with the task that it had."""
 
     found: Found
     programs: list[str]
@@ -59,7 +59,10 @@ def cases_of(
 
 
 def explored(task: Task) -> Done:
-    """Searches a case depth by depth, until the task's depth or states are reached, or a promise is broken."""
+    """Searches a case depth by depth, until the task's depth or states are reached, or a promise is broken.
+
+    Returns the results of the search, with a program for each counterexample.
+    """
     began = os.times()
     gc.freeze()  # so that the collector does not walk all modules again and again
     gc.set_threshold(COLLECTED_AFTER)
@@ -97,7 +100,7 @@ class RunTable:
         self._rows = [] if path is None or not path.exists() else path.read_text().splitlines()
 
     def has(self, task: Task) -> bool:
-        """Whether the table has a row of this case with the same number of faults and at least this depth."""
+        """Whether the table has a row of the task's case, with equally many faults and at least the task's depth."""
         return any(
             row.startswith(f"| {task.case} | {task.faults} |") and int(row.split("|")[3]) >= task.depth
             for row in self._rows

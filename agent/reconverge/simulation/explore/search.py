@@ -1,4 +1,4 @@
-"""Searches a small world breadth first: from each state every event that can happen, one depth after the other."""
+"""Searches a small world breadth first: lets every possible event happen in each state, one depth after the other."""
 
 # Theory of operation.
 #
@@ -92,9 +92,9 @@ class Search:
         """The paths to the states from which the search goes on; a caller may remove some of them."""
 
     def deepen(self, until: Callable[[Found], bool] = lambda _: False) -> bool:
-        """Tries every event in every state of the present depth. Returns whether there are states left to go on from.
+        """Tries every event in every state of the present depth. Returns whether there are new states to go on from.
 
-        Before each state it calls `until`, and stops early if that returns true; the depth then does not count as
+        Calls `until` before each state, and stops early if that returns true; the depth then does not count as
         searched.
         """
         reached: list[Path] = []
@@ -139,9 +139,9 @@ class Search:
             state.restore()
 
     def _compare(self, first: Path, again: Path) -> None:
-        """Notes a problem if events lead to other states after `again` than after `first`, a path to the same digest.
+        """Notes a problem if two paths to the same digest lead to different digests after one more event.
 
-        The nodes may have changed their places.
+        The nodes may have changed places between the two.
         """
         self.found.equalities += 1
         there, here = self._follow(first), self._follow(again)
@@ -153,7 +153,7 @@ class Search:
             self._note(again)
 
     def _follow(self, path: Path) -> dict[str, bytes]:
-        """Returns, by the names of the events that can follow `path`, the digest of the state to which each leads."""
+        """Returns the digest of each state to which one more event after `path` leads, by the name of the event."""
         self._go(path)
         state, found = Snapshot(self._world), {}
         for event in self.events:
@@ -190,5 +190,5 @@ class Search:
 
 
 def drawn(known: bytes, share: int) -> bool:
-    """Whether the state with the digest `known` is one of those drawn for a test, one in `share`."""
+    """Whether the state with the digest `known` is drawn for a further test, as one state in `share` is."""
     return int.from_bytes(known[:4]) % share == 0

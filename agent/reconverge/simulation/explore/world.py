@@ -1,4 +1,4 @@
-"""A small world: a few nodes of one limit, one key, a hub, and all events that can happen to them, judged at once."""
+"""A small world: a few nodes of one limit, one or two keys, a hub, and the events that can happen, judged at once."""
 
 # Theory of operation.
 #
@@ -56,7 +56,7 @@ LATE_MAX: Final = 2
 
 
 class SmallWorld:
-    """A few nodes of one limit, the observer of everything, and the events that can happen to them."""
+    """A few nodes that share one limit, their hub, an observer of all admissions, and the events that can happen."""
 
     def __init__(
         self, limit: Limit, policy: Policy, *, nodes: int = 2, start_ns: int = 0, keys: tuple[str, ...] = (KEY,)
@@ -110,7 +110,7 @@ class SmallWorld:
     # ------------------------------------------------------------ judging
 
     def look(self) -> None:
-        """Compares the nodes and the hub with the books, and notes each broken promise."""
+        """Compares nodes and hub with the observer's accounts, and appends each broken promise to `problems`."""
         if (excess := max(truth.excess() for truth in self.truths.values())) > self.bound:
             self.problems.append(f"{excess:.3f} beyond the limit")
         if self.policy.max_overshoot < inf and self.hub.too_free > self.bound:
@@ -125,7 +125,7 @@ class SmallWorld:
             self.remembered_until_ns = self.clock.monotonic_ns() + 2 * self.idle_ns
 
     def _look_at_allowances(self, key: str) -> None:
-        """Notes a problem if the allowances of all nodes, or their bases, exceed the capacity in a window."""
+        """Appends a problem if the allowances of all nodes in a window, or their bases, exceed the capacity."""
         now_ns = self.clock.monotonic_ns()
         cells = [self.table(index).cells.get(key) for index in range(len(self.nodes))]
         live = [(cell, cell.table.capacity) for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
@@ -141,7 +141,7 @@ class SmallWorld:
             self.problems.append(f"{overdrafts / whole:.3f} of the capacity lies in overdrafts")
 
     def _look_at_sums(self) -> None:
-        """Notes a problem if the hub has counted a charge or a refund twice."""
+        """Appends a problem if the hub has counted a charge or a refund twice."""
         if self.overcounted:
             return
         sums = self.hub.sums().get("limit", Totals(0, 0))
@@ -180,7 +180,7 @@ class SmallWorld:
                 self.nodes[index].asks(self.table(index), key, cost)
 
     def stops_asking(self, index: int) -> int:
-        """Ends the waiting of a node's requests. Returns the cost of those that are then admitted."""
+        """Ends the waiting of a node's requests. Returns the summed cost of those that are admitted thereby."""
         node, admitted = self.nodes[index], 0
         for key, cost in node.stops_asking(self.table(index)):
             self._admit(node, cost, self.table(index).observe(key, self.clock.monotonic_ns()), key)
@@ -197,11 +197,11 @@ class SmallWorld:
         return self.stops_asking(index)
 
     def cancels_asks(self, index: int) -> None:
-        """Makes the clients of a node's waiting requests go away, so that none of these is admitted."""
+        """Cancels all waiting requests of a node, so that none of them is admitted."""
         self.nodes[index].cancels_asks(self.table(index))
 
     def settles(self, index: int) -> None:
-        """Lets a node admit a request of cost 2 that turns out to cost nothing; or end its oldest work."""
+        """Lets a node admit a request of cost 2 and refund it; if the limit is on slots, ends its oldest work."""
         node, table = self.nodes[index], self.table(index)
         if isinstance(self.truth, SlotTruth):
             self.truth.ends(node, table)
@@ -239,7 +239,7 @@ class SmallWorld:
     # ------------------------------------------------------------ messages
 
     def may_speak(self, index: int) -> bool:
-        """Whether a node may send a batch without leading to a state that no promise covers."""
+        """Whether a node may send a batch without leading to a state for which nothing is promised."""
         return not self.witness_needed or bool(self.nodes[index].syncer._generation)
 
     def sends(self, index: int) -> None:
@@ -265,24 +265,24 @@ class SmallWorld:
         self.hears(index)
 
     def gives_up(self, index: int) -> None:
-        """Makes a node give up its batch: the batch, or its answer, is lost, unless the batch arrives late."""
+        """Makes a node stop waiting for the answer to its batch; the batch may still arrive late, or again."""
         batch = self.nodes[index].gives_up()
         if batch is not None:
             self.late = [*self.late[1 - LATE_MAX :], batch]
 
     def loses_request(self, index: int) -> None:
-        """Makes a node send a batch that does not arrive for now, and give it up."""
+        """Makes a node send a batch that does not arrive for now, and stop waiting for the answer."""
         self.sends(index)
         self.gives_up(index)
 
     def loses_answer(self, index: int) -> None:
-        """Makes a node send a batch that arrives, and lose the answer."""
+        """Makes a node send a batch that arrives at the hub, while the answer is lost."""
         self.sends(index)
         self.arrives(index)
         self.gives_up(index)
 
     def late_one_arrives(self, place: int) -> None:
-        """Lets a batch that was given up arrive, after later ones or once more; `place` counts from the oldest."""
+        """Lets a batch that its node has given up arrive, perhaps once more; `place` 0 is the oldest of them."""
         if not self.witness_needed and place < len(self.late):
             self.hub.merge(self.late[place])
 
@@ -294,7 +294,7 @@ class SmallWorld:
         self.hub_clock.advance_ns(nanoseconds)
 
     def drifts(self, share: float) -> None:
-        """Lets a lease end at the hub, whose clock runs faster than the nodes' clocks by the fraction `share`."""
+        """Lets a lease pass on the hub's clock, which is faster than the nodes' by the fraction `share` (or slower)."""
         lease_ns = LEASE_NS + 2 * MICROSECOND_NS  # the hub counts whole microseconds
         self.hub_clock.advance_ns(lease_ns)
         self.clock.advance_ns(round(lease_ns / (1 + share)))
@@ -304,7 +304,7 @@ class SmallWorld:
         self.passes(self.limit.window_ns - self.hub_clock.wall_ns() % self.limit.window_ns - 1)
 
     def rests(self, windows: float, first: int, step: int = 1) -> None:
-        """Lets `windows` windows (a fraction) pass without requests; the nodes exchange, always in the same order."""
+        """Lets `windows` windows pass without requests; halfway and at the end all nodes exchange, see `in_order`."""
         step_ns = max(1, int(windows * self.limit.window_ns) // 2)
         for _ in range(2):
             self.passes(step_ns)
@@ -312,7 +312,7 @@ class SmallWorld:
                 self.exchanges(index)
 
     def in_order(self, first: int, step: int = 1) -> list[int]:
-        """Returns all nodes' indexes from `first` on, but nodes that know the hub's data before those that do not."""
+        """Returns the indexes of all nodes, from `first` on by `step`; those that the hub has answered come first."""
         nodes = len(self.nodes)
         order = [(first + step * place) % nodes for place in range(nodes)]
         return sorted(order, key=lambda index: not self.nodes[index].syncer._generation)
@@ -320,7 +320,7 @@ class SmallWorld:
     # ------------------------------------------------------------ nodes, hub and settings
 
     def leaves(self, index: int) -> None:
-        """Stops a node in good order, and starts another one in its place."""
+        """Stops a node in good order, with its last report, and starts another one in its place."""
         if not self.may_speak(index):
             return
         self.gives_up(index)
@@ -346,16 +346,15 @@ class SmallWorld:
     def is_restored(self, index: int) -> None:
         """Makes a process notice that it may be a copy, restored from an image, and go on under another name.
 
-        It reports anew the use that the hub may have counted without an answer, so the hub's sums over the node's life
-        may be too high.
+        It reports anew the use that the hub may have counted already, so the hub's sums over its life may be too high.
         """
         self.uncounted = self.overcounted = True
         self.nodes[index].syncer.give_up_allowances(self.clock.monotonic_ns())
 
     def hub_loses_data(self, first: int, step: int = 1) -> None:
-        """Makes the hub lose its data, except while it alone remembers a departed node, which no promise covers.
+        """Makes the hub lose its data; does nothing while the hub alone remembers a departed node.
 
-        Under a policy with overdrafts, the nodes that know the lost data then exchange before anything else happens.
+        Under a policy with overdrafts, all nodes that the hub had answered then exchange before anything else happens.
         """
         if self.clock.monotonic_ns() < self.remembered_until_ns:
             return
@@ -372,7 +371,7 @@ class SmallWorld:
                     self.exchanges(index)
 
     def lowers(self, index: int) -> None:
-        """Gives a node half of the quota, and of the burst."""
+        """Halves the quota and the burst that a node applies."""
         burst = self.limit.burst
         half = None if burst is None else max(1, burst // 2)
         self.table(index).change(replace(self.limit, quota=max(1, self.limit.quota // 2), burst=half))
@@ -386,7 +385,7 @@ class SmallWorld:
         self.table(index).set_policy(policy)
 
     def evicts(self, index: int) -> None:
-        """Gives a node requests for other keys alone, until the world's key leaves its memory."""
+        """Gives a node requests for other keys only, until it has evicted the world's key from its memory."""
         node, table = self.nodes[index], self.table(index)
         for _ in range(3):
             for key in OTHERS:

@@ -83,7 +83,7 @@ def _take_all(world: SlotWorld, node: SlotNode, key: str) -> int:
 
 
 def _killed_comes_back(world: SlotWorld) -> list[str]:
-    """Checks that a killed node's slots become free when its lease ends, not before. Returns each broken promise."""
+    """Checks that a killed node's slots become free when its lease ends. Returns a sentence for each broken promise."""
     if len(world.nodes) < 2:
         return []
     one, other = world.nodes[:2]
@@ -106,7 +106,10 @@ def _killed_comes_back(world: SlotWorld) -> list[str]:
 
 
 def _one_gets_all(world: SlotWorld) -> list[str]:
-    """Checks that a restarted node gets all slots, and none stays in use at the end. Returns each broken promise."""
+    """Checks that a restarted node gets all slots, and that none stays in use.
+
+    Returns a sentence per broken promise.
+    """
     _all_ends(world)
     world.pass_until(world.now_ns + world.settled_ns)
     node = world.nodes[-1]

@@ -63,7 +63,7 @@ class Work:
 
 @dataclass(slots=True, eq=False)
 class WaitingRequest:
-    """A request that waits for a slot."""
+    """A request that waits for a slot, until `until_ns` at the latest."""
 
     key: str
     cost: int
@@ -108,7 +108,7 @@ class SlotNode:
 
 
 class SlotWorld:
-    """One simulated run of a fleet with slots. `try_seed` draws its events."""
+    """One simulated run of a fleet whose limit is on slots; the caller draws the events of the run."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(f"slots {seed}")
@@ -141,7 +141,7 @@ class SlotWorld:
     # ------------------------------------------------------------ nodes
 
     def start(self, node: SlotNode) -> None:
-        """Starts a new process in the place of a node. It has no slots, and the hub does not know it yet."""
+        """Starts a new process in the place of `node`. It has no slots, and the hub does not know it yet."""
         node.kernel = Kernel(
             node.clock,
             namespace="simulation",
@@ -174,7 +174,7 @@ class SlotWorld:
         node.waiting.clear()
 
     def asks(self, node: SlotNode, key: str, cost: int, patience_ns: int) -> None:
-        """Makes a request: its work begins at once if there are slots; else it waits, up to `patience_ns`."""
+        """Makes a request for `cost` slots: its work begins if there are slots, else it waits up to `patience_ns`."""
         if not node.alive or node.stopping:
             return
         now_ns, table = node.clock.monotonic_ns(), self.table_of(node, key)
@@ -207,7 +207,7 @@ class SlotWorld:
         self._note(Work(node, key, cost, cell, cost))
 
     def _note(self, work: Work) -> None:
-        """Records that work has begun; notes a problem if the lease of its node is over by then."""
+        """Records that work has begun; under strict, notes a problem if the lease on its slots is over by then."""
         work.node.work.append(work)
         now_ns = work.node.clock.monotonic_ns()
         if self.policy.overshoot_milli == 0 and work.cell is not None and lease_left_ns(work.cell, now_ns) <= 0:
@@ -238,7 +238,7 @@ class SlotWorld:
         node.waiting.clear()
 
     def notice_leases(self) -> None:
-        """Marks work as `apart` if its node's lease is over by the node's own clock."""
+        """Marks work as `apart` if the lease of its slots is over by its node's own clock."""
         for node in self.nodes:
             if not node.work:
                 continue
@@ -362,7 +362,7 @@ class SlotWorld:
         return WAITS_MAX * max(self.node_lease_ns, 4 * SECOND_NS) + 8 * self.interval_ns + 4 * self.timeout_ns
 
     def left_behind(self) -> list[str]:
-        """Describes the slots that nodes still count as in use after all work has ended."""
+        """Returns a sentence for each node that still counts slots as in use after all work has ended."""
         used = Counter(
             {
                 node.index: sum(table.slots_in_use()[0] for table in node.kernel.tables.values())

@@ -24,7 +24,7 @@ from reconverge.kernel import Kernel, Table, measure
 
 
 class AccountedKernel(Kernel):
-    """A kernel that also remembers the charges under accounts that it has closed."""
+    """A kernel that also keeps the sums of charges under accounts that it has closed."""
 
     def keep_accounts(self) -> None:
         """Starts the record of closed accounts, which is empty."""
@@ -42,7 +42,7 @@ class AccountedKernel(Kernel):
 
 
 class Accounts:
-    """The charges of a run by limit, and the difference to the hub's count that the promises allow."""
+    """The charges of a run by limit, and by how much the hub's count may differ from them."""
 
     def __init__(self) -> None:
         self.unreported: Counter[str] = Counter()
@@ -53,7 +53,7 @@ class Accounts:
         self._generations: set[str] = set()
 
     def note_answer(self, generation: str) -> None:
-        """Notes the generation of the hub's data that an answer names."""
+        """Notes the generation of data that an answer of the hub has named; a second one shows a loss of data."""
         self._generations.add(generation)
 
     def note_ended(self, kernel: AccountedKernel, tables: Iterable[Table]) -> None:
@@ -68,9 +68,9 @@ class Accounts:
     def miscounted(
         self, alive: Iterable[tuple[AccountedKernel, tuple[Table, ...]]], sums: Mapping[str, Totals]
     ) -> list[str]:
-        """Describes charges that the hub has lost or counted twice, in `sums`, by the kernels and tables of live nodes.
+        """Returns a sentence for each limit whose charges the hub, by its `sums`, has lost or counted twice.
 
-        To be called when all nodes have had time to report.
+        `alive` has the kernel and the tables of each live node. To be called when all nodes have had time to report.
         """
         charged, left_behind, reported_again = (
             Counter(self._killed),

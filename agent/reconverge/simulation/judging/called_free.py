@@ -32,7 +32,10 @@ def is_plain(limit: Limit) -> bool:
 
 
 def too_free(limit: Limit, decided: Sequence[DecidedRequest], called: Sequence[CalledFree]) -> list[str]:
-    """Describes the hub's answers that reported more cost free than there was. For the policy `strict` only."""
+    """Returns a sentence for each of the answers in `called` that reported more cost free than there was.
+
+    For strict only.
+    """
     truth: _CalledBucket | _Windows = _CalledBucket(limit) if limit.bucket else _Windows()
     problems: list[str] = []
     counted = 0
@@ -48,7 +51,7 @@ def too_free(limit: Limit, decided: Sequence[DecidedRequest], called: Sequence[C
 
 
 class _Windows:
-    """Adds up the charges to each window of each key."""
+    """The cost charged to each window of each key, as an observer adds it up."""
 
     def __init__(self) -> None:
         self._used: defaultdict[tuple[str, int], int] = defaultdict(int)
@@ -61,7 +64,7 @@ class _Windows:
 
 
 class _CalledBucket:
-    """Keeps one bucket for each key, and adds all charges to it."""
+    """A bucket for each key, to which an observer adds all charges."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class OpenedWindow(NamedTuple):
-    """A window as one node knew it; it began at microsecond `began_us` of the hub's clock."""
+    """A window as one node counted it; it began at microsecond `began_us` of the hub's clock."""
 
     node: int
     began_us: int
@@ -22,12 +22,12 @@ class OpenedWindow(NamedTuple):
 def fleet_windows(
     opened: Iterable[OpenedWindow], window_us: int, *, of_hub: Collection[int] | None = None
 ) -> dict[OpenedWindow, int]:
-    """Returns, for each window of a node, the beginning of the fleet's window that it is a part of.
+    """Returns, for each window of a node, the beginning of the fleet's window that it is a part of, in microseconds.
 
-    `of_hub` are the windows in the hub's answers; if it is None, they are the windows that more than one node had. A
-    node's own window is a part of the hub's window in which it began, or else of the window that the hub opened during
-    it, unless the node has begun another window in the hub's one without learning of it. The hub never knew the
-    remaining windows of nodes; they count together if they begin within one window's length.
+    `of_hub` has the beginnings of the windows in the hub's answers; if it is None, the windows that several nodes had
+    are taken for these. A node's own window is a part of the hub's window in which it began. Otherwise it is a part of
+    the window that the hub opened during it, unless the node, not knowing of that one, has begun another window in it.
+    The hub never knew the remaining windows of nodes; they count together if they begin within one window's length.
     """
     known = sorted(set(opened), key=lambda one: (one.began_us, one.node))
     hubs = sorted(_shared(known) if of_hub is None else of_hub)

@@ -32,7 +32,7 @@ def _seconds(since_ns: int) -> float:
 
 
 def named(law: Law) -> str:
-    """Returns the name, for a table, of a class of limits under a policy."""
+    """Returns the name of a class of limits and a policy, for a table: such as "window, strict"."""
     return f"{law.meter.name.lower()}, {'strict' if law.strict else 'balanced'}"
 
 
@@ -95,7 +95,7 @@ def _guards(guards: Iterable[ProofGuard], *, full: bool) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the tables of the proof, or of `--bind`. Returns the exit status."""
+    """Prints the tables of the proof, or of `--bind`. Returns the exit status: 0 if all is as it should be, else 1."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.model", description=__doc__)
     parser.add_argument("--no-guards", action="store_true", help="only prove, and take no guard out")
     parser.add_argument("--examples", action="store_true", help="print the states of each counterexample")

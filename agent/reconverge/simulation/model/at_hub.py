@@ -1,4 +1,4 @@
-"""The merge of a report, as the proof models it: the hub replaces its entry of the name, grants more, and answers."""
+"""The merge of a report, as the proof models it: the hub changes the name's ledger entry, grants more, and answers."""
 
 # Theory of operation.
 #
@@ -41,7 +41,7 @@ def is_open(scene: ModelState) -> Fact:
 
 
 def by_hubs_clock(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the hub's cell has reached the window in which the hub's clock is."""
+    """Returns the fact that the hub's cell is in no earlier window than the hub's clock."""
     if law.meter is not MeterClass.WINDOW:
         return TRUE
     over = scene.hub.now > scene.frame.opens + scene.frame.length
@@ -49,7 +49,7 @@ def by_hubs_clock(scene: ModelState, law: Law) -> Fact:
 
 
 def held(scene: ModelState) -> Amount:
-    """Returns the most that the name may have used, or may still be granted, in window `frame.looked`."""
+    """Returns the most that the node may have used, or may still be granted, in window `frame.looked`."""
     entry = scene.entry
     there = entry.known & ~entry.gone & ~entry.left
     counted = entry.part + entry.extra
@@ -64,7 +64,7 @@ def held_beyond(scene: ModelState) -> Amount:
 
 
 def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
-    """Returns the hub's entry after it has taken `report` over, and before it grants anything."""
+    """Returns the hub's entry as `report` changes it, before the hub grants anything."""
     entry = scene.entry
     mine = equal(report.window, scene.hub.window)
 
@@ -100,7 +100,7 @@ def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
 
 
 def _in_use(scene: ModelState, report: ReportState) -> Amount:
-    """Returns the use in window `frame.looked` that a report gives, at most the amount counted before."""
+    """Returns the use in window `frame.looked` that a report gives, but no more than the ledger counted before."""
     use = smaller(report.used, scene.entry.part + scene.entry.extra)
     return choose(equal(report.window, scene.frame.looked), use, 0)
 
@@ -174,7 +174,10 @@ def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised:
 
 
 def _most_answered(scene: ModelState, report: ReportState, raised: _Raised, law: Law) -> tuple[Amount, ...]:
-    """Returns the highest allowance, base and overdraft of an answer: what has room; 0 if the node forgets the key."""
+    """Returns the highest allowance, base and overdraft that an answer may grant: no more than there is room for.
+
+    All are 0 if the node forgets the key with this report.
+    """
     hub = scene.hub
 
     def within(amount: Amount, others: Amount, most: Amount) -> Amount:
@@ -195,7 +198,7 @@ class _Grant(NamedTuple):
 
 
 def _grants(scene: ModelState, entry: EntryState, report: ReportState, law: Law, named: str) -> _Grant:
-    """Returns a grant: its conditions, the raised entry and the answer. `entry` is the one that `_heard` returned."""
+    """Returns a grant: its preconditions, the raised entry and the answer. `entry` is a result of `_heard`."""
     hub = scene.hub
     raised = _raised(law, entry, report, named)
     needs = _may_rise(scene, entry, report, raised, law)
@@ -252,7 +255,7 @@ def _merged(scene: ModelState, report: ReportState, law: Law, named: str) -> tup
 
 
 def _forgotten(fact: Fact, entry: EntryState) -> EntryState:
-    """Returns the entry; if `fact` is true an empty one, as its amounts have moved to the sums over other names."""
+    """Returns the entry; if `fact` is true an empty one, whose amounts have moved to the sums over other names."""
 
     def kept(amount: Amount) -> Amount:
         return choose(fact, 0, amount)

@@ -1,4 +1,4 @@
-"""The actions of a node in the proof: it decides, reports, takes over answers, falls silent, and begins a window."""
+"""The actions of a node in the proof: it decides, reports, takes over answers, loses its lease, and begins a window."""
 
 # Theory of operation.
 #
@@ -29,12 +29,12 @@ from reconverge.simulation.model.terms import (
 
 
 def live(scene: ModelState) -> Fact:
-    """Returns the fact that the node may use its allowance: its process and its lease last."""
+    """Returns the fact that the node may use its allowance: its process runs and its lease is not over."""
     return scene.node.alive & (scene.hub.now < scene.node.until)
 
 
 def may_go_on(scene: ModelState) -> Fact:
-    """Returns the fact that the node may use its allowance, or may do so again once it is answered."""
+    """Returns the fact that the node may use its allowance, or may use it again after the answer it waits for."""
     node, answer = scene.node, scene.answer
     errand = scene.errand
     renewed = (scene.flight.there | (errand.under_way & ~node.unconfirmed)) & node.knows
@@ -49,7 +49,7 @@ def holds_nothing(node: NodeState) -> Fact:
 
 
 def counts(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the use which the name has admitted still counts."""
+    """Returns the fact that the use which the node has admitted under this name still counts."""
     if law.meter is MeterClass.WINDOW:
         return TRUE
     if law.meter is MeterClass.DATED:
@@ -87,7 +87,7 @@ def admits(scene: ModelState, law: Law) -> Move:
 
 
 def goes_beyond(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node admits a request within its overdraft, or one that exceeds all it holds."""
+    """Returns the move in which a node admits a request within its overdraft, or one that exceeds all that it holds."""
     node, cost = scene.node, _cost(scene, law)
     one_request = law.given(ProofGuard.ONE_REQUEST_BEYOND, node.used <= node.allowance) & (cost <= scene.frame.request)
     needs = every(
@@ -113,13 +113,13 @@ def gives_back(scene: ModelState, law: Law) -> Move:
 
 
 def owes(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which use grows: a request settles for more, or a name takes over unreported earlier use."""
+    """Returns the move in which use grows: a request settles for more, or a new name takes over unreported use."""
     node, cost = scene.node, _cost(scene, law)
     return Move(cost >= 0, scene._replace(node=node._replace(used=node.used + cost)))
 
 
 def _begun(scene: ModelState, window: Amount) -> Fact:
-    """Returns the fact that a node's clock may have begun `window`, unless that is before window `frame.looked`."""
+    """Returns the fact that the node's clock may have reached `window`; true for windows before `frame.looked`."""
     return implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
 
 
@@ -135,13 +135,13 @@ def enters(scene: ModelState, law: Law) -> Move:
 
 
 def idle(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the node may send: no batch of it is under way."""
+    """Returns the fact that the node may send a batch: neither a batch nor an answer is under way."""
     there = (scene.flight.there, scene.answer.there, scene.errand.under_way, scene.errand.answered)
     return law.given(ProofGuard.ONE_BATCH, every(~each for each in there))
 
 
 def may_speak(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the node's name may be used: its lease lasts, or the node holds nothing."""
+    """Returns the fact that the node may still send under its name: its lease is not over, or it holds nothing."""
     return law.given(ProofGuard.NO_NAME_AFTER_LEASE, (scene.hub.now < scene.node.until) | holds_nothing(scene.node))
 
 
@@ -211,7 +211,7 @@ def leaves(scene: ModelState, law: Law) -> Move:
 
 
 def forgets(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node reports a key for the last time, because the key leaves its memory."""
+    """Returns the move in which a node reports a key for the last time, because it evicts the key from its memory."""
     move = _lets_go(scene, law, scene.node)
     return Move(scene.node.alive & move.needs, move.after)
 
@@ -227,7 +227,7 @@ def _between(amount: Amount, least: Amount | int, most: Amount) -> Fact:
 
 
 def gives_up(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node gives up its batch: the batch or its answer is lost, or comes late."""
+    """Returns the move in which a node gives up its batch, as no answer comes; the batch may be lost or come late."""
     flight, answer, late = scene.flight, scene.answer, scene.late
     keeps = law.either("keeps", lambda after: after.late.there)
     after = scene._replace(
@@ -313,9 +313,9 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
 
 
 def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
-    """Returns the end of the lease after an answer, and the fact that it is allowed.
+    """Returns the end of the node's lease after an answer, and the fact that the lease may end then.
 
-    `own` is the fact that the answer comes from data of the hub that the node knew.
+    `own` is the fact that the hub has not lost its data between the node's last answer and this one.
     """
     until = law.any("until", lambda after: after.node.until, whole=False)
     end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease
@@ -324,13 +324,13 @@ def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
 
 
 def begun_in_lease(scene: ModelState, law: Law) -> Amount:
-    """Returns the admitted cost that counts under a new lease: for slots, none that has outlived the last lease."""
+    """Returns the admitted cost that counts under a new lease: 0 for slots if the last lease was over before."""
     ended = scene.hub.now >= scene.node.until
     return choose(ended, 0, scene.node.spent) if law.meter is MeterClass.SLOTS else scene.node.spent
 
 
 def ends(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a process is killed or forks, or its name ends with its lease."""
+    """Returns the move in which a name ends: its process is killed or forks, or its lease is over."""
     del law
     return Move(scene.node.alive, scene._replace(node=scene.node._replace(alive=FALSE)))
 

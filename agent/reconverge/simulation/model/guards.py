@@ -12,7 +12,7 @@ from reconverge.simulation.model.terms import amount as as_amount
 
 
 class HeldBy(NamedTuple):
-    """The place where the code enforces a guard."""
+    """The file and function in which the code enforces a guard, and a sentence on the guard."""
 
     file: str
     function: str
@@ -26,7 +26,7 @@ _MERGE = "sync/reconverge_sync/merge"
 
 
 class ProofGuard(Enum):
-    """The names of all preconditions of actions without which a bound could break."""
+    """All guards of the proof: the preconditions of actions without which a bound could break."""
 
     # a node decides
     WITHIN_ALLOWANCE = HeldBy(f"{_KERNEL}/table/slow_path.py", "evaluate", "a charge fits below the allowance")
@@ -106,7 +106,7 @@ NOT_ALONE: Final[Mapping[ProofGuard, str]] = {
 
 
 class Assumption(Enum):
-    """The names of the assumptions about the world, which the proof takes for granted."""
+    """All assumptions about the world that the proof takes for granted."""
 
     CLOCKS = (
         "a node enters a window no earlier than the hub's clock does, less the error of clocks, which is under a window"
@@ -131,8 +131,8 @@ class MeterClass(Enum):
 class Law:
     """The terms of one proof: the class of limits, the policy, and the guards that are in force.
 
-    It also gives an action the amounts that the action is free to choose: symbols for the prover; for a recorded step,
-    the amounts in the state after it.
+    For each amount that an action may choose freely, it returns a symbol to the prover, and to the check of a recorded
+    step the amount in the state after the step.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Law:
         return fact if self.keeps(guard) else TRUE
 
     def by(self, guard: ProofGuard, amount: Amount | int, otherwise: Amount | int) -> Amount:
-        """Returns `amount`, which the guard enforces; `otherwise` if the guard is taken out."""
+        """Returns `amount`, if `guard`, which enforces it, is in force; else `otherwise`."""
         return as_amount(amount if self.keeps(guard) else otherwise)
 
     def assume(self, assumption: Assumption, fact: Fact) -> Fact:
@@ -186,7 +186,7 @@ class Law:
 
 
 class Move(NamedTuple):
-    """One move of an action: the facts that it needs, and the state after it."""
+    """One move of an action: the facts that must hold before it, and the state after it."""
 
     needs: Fact
     after: ModelState
@@ -199,7 +199,7 @@ Action = Callable[[ModelState, Law], Move]
 def is_step(action: Action, law: Law, before: Mapping[str, Number | bool], after: Mapping[str, Number | bool]) -> bool:
     """Returns whether the step from `before` to `after`, recorded from the code, is a move of `action`.
 
-    The caller has made `law` with the state after the step. Fields that `after` lacks are not compared.
+    `law` must have been made with the state after the step. Fields that `after` lacks are not compared.
     """
     move = action(of_numbers(before), law)
     numbers = Valuation({})

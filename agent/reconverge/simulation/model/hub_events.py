@@ -56,7 +56,7 @@ def gives_up_on(scene: ModelState, law: Law) -> Move:
 
 
 def lets_expire(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which dated use expires at the hub, as the last report of its name announced."""
+    """Returns the move in which dated use expires at the hub, at the time that the node's last report gave."""
     entry = scene.entry
     part, extra = smaller(entry.part, entry.allowance), smaller(entry.extra, entry.overdraft)
     spent = implies(counts(scene, law), scene.node.spent <= part + extra + scene.frame.request)
@@ -65,7 +65,7 @@ def lets_expire(scene: ModelState, law: Law) -> Move:
 
 
 def forgets_departed(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the hub forgets a departed name's dated use, which counts no more."""
+    """Returns the move in which the hub drops the dated use of a departed name, because it counts no more."""
     entry = scene.entry
     over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
     # For a node that has left, the hub uses the dates in its last report.
@@ -157,13 +157,13 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
 
 
 def _only_present(scene: ModelState) -> Fact:
-    """Returns the fact that the hub gave every answer on its way from its present data."""
+    """Returns the fact that each answer under way comes from the hub's present data, not from data lost since."""
     answer, errand = scene.answer, scene.errand
     return (~answer.there | answer.present) & (~errand.answered | errand.present)
 
 
 def _unless_it_says(report: ReportState, unheard: Fact) -> ReportState:
-    """Returns `report`, lost if `unheard` (the hub does not know its name) and it reports any allowance."""
+    """Returns `report`; if `unheard`, the fact that the hub does not know its name, it is lost unless it reports 0."""
     nothing = every(equal(amount, 0) for amount in (report.allowance, report.base, report.overdraft))
     return report._replace(there=report.there & (~unheard | nothing))
 

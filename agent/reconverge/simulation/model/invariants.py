@@ -26,13 +26,13 @@ SUM = "what the ledger counts of all names is within the bound"
 
 
 def right(scene: ModelState) -> Amount:
-    """Returns the use up to which the node may admit without the hub in window `frame.looked`."""
+    """Returns the use up to which the node may admit in window `frame.looked` without asking the hub."""
     node, looked = scene.node, scene.frame.looked
     return choose(equal(node.window, looked), node.allowance, choose(node.window < looked, node.base, 0))
 
 
 def _limit(scene: ModelState, report: ReportState) -> Amount:
-    """Returns the value of `right(scene)` that a report leaves to its node."""
+    """Returns the use up to which a node may admit in window `frame.looked` after it has sent `report`."""
     looked = scene.frame.looked
     return choose(equal(report.window, looked), report.allowance, choose(report.window < looked, report.base, 0))
 
@@ -52,7 +52,7 @@ def counted_beyond(scene: ModelState) -> Amount:
 
 
 def frame_holds(scene: ModelState, law: Law) -> Fact:
-    """Returns the facts that hold of the numbers that no action changes, and of the class of limits."""
+    """Returns the fact that the constants of a state are possible: the numbers that no action changes."""
     frame, hub = scene.frame, scene.hub
     found = [
         frame.lease > 0,
@@ -81,7 +81,7 @@ def frame_holds(scene: ModelState, law: Law) -> Fact:
 
 
 def fresh_name(scene: ModelState) -> Fact:
-    """Returns the fact that the name has just begun: it holds nothing, and the hub knows nothing of it."""
+    """Returns the fact that a name has just begun: its node holds nothing, and the hub knows nothing of it."""
     node, entry = scene.node, scene.entry
     nothing = [
         equal(amount, 0)
@@ -122,7 +122,7 @@ def fresh_name(scene: ModelState) -> Fact:
 
 
 def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
-    """Returns the invariants of the sums over all names, each by a sentence that describes it."""
+    """Returns the invariants of the sums over all names, by a sentence that states each."""
     hub, others = scene.hub, scene.others
     before = hub.window < scene.frame.looked
     all_held = held(scene) + others.held + others.lost
@@ -151,7 +151,7 @@ def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
 
 
 def of_a_name(scene: ModelState, law: Law) -> Mapping[str, Fact]:
-    """Returns the invariants of one name, each by a sentence that describes it."""
+    """Returns the invariants of one name, by a sentence that states each."""
     return {**_of_node(scene, law), **_of_entry(scene), **_of_leases(scene, law), **_of_messages(scene, law)}
 
 
@@ -387,5 +387,5 @@ def _of_errand(scene: ModelState, law: Law) -> Fact:
 
 
 def state_holds(scene: ModelState, law: Law) -> Mapping[str, Fact]:
-    """Returns all invariants, each by a sentence that describes it."""
+    """Returns all invariants, by a sentence that states each."""
     return {**of_sums(scene, law), **of_a_name(scene, law)}

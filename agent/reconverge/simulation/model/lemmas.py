@@ -43,7 +43,7 @@ class Lemma(NamedTuple):
     conclusion: Fact
 
     def fact(self, without: Collection[ProofGuard] = ()) -> Fact:
-        """Returns the lemma as one fact, to be true for all numbers; `without` names the guards that are taken out."""
+        """Returns the lemma as one fact, to be proved for all numbers, without the guards `without`."""
         kept = [fact for guard, fact in self.guarded if guard not in without]
         return implies(every([*self.premises, *kept]), self.conclusion)
 
@@ -53,7 +53,7 @@ def _real(name: str) -> Amount:
 
 
 def _amounts(*names: str) -> tuple[tuple[Amount, ...], tuple[Fact, ...]]:
-    """Returns a symbol for each name, and for each symbol the fact that it is not negative."""
+    """Returns a symbol for each name, and the facts that these symbols are not negative."""
     made = tuple(map(_real, names))
     return made, tuple(amount >= 0 for amount in made)
 
@@ -226,7 +226,7 @@ def _quotas() -> list[Lemma]:
 
 
 def lemmas() -> list[Lemma]:
-    """Returns all lemmas."""
+    """Returns all lemmas: of sliding windows, buckets, and nodes with different quotas."""
     return [*_sliding(), *_floating(), *_buckets(), *_quotas()]
 
 

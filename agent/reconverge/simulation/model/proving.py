@@ -201,7 +201,10 @@ def _read(value: Any) -> Number:
 
 
 def check_beginning(law: Law) -> Iterator[Check]:
-    """Yields the result for each invariant of a name: whether a fresh name fulfils it, if the sums fulfil theirs."""
+    """Yields, for each invariant of a name, the result of asking z3 whether a name that has just begun fulfils it.
+
+    The invariants of the sums are taken as given.
+    """
     scene = symbols()
     to_z3, solver = Translator(), z3.Solver()
     solver.add(to_z3.fact(frame_holds(scene, law)), to_z3.fact(fresh_name(scene)))
@@ -217,19 +220,19 @@ def check_beginning(law: Law) -> Iterator[Check]:
 
 
 def prove(law: Law) -> Iterator[Check]:
-    """Yields the results for each action and each invariant, and for the beginning of a name."""
+    """Yields the results of all checks: that a new name fulfils the invariants, and that each action keeps them."""
     yield from check_beginning(law)
     for name, action in actions_of(law).items():
         yield from checks(law, name, action)
 
 
 def laws() -> list[Law]:
-    """Returns a law with all guards for each class of limits under each policy that has a bound."""
+    """Returns a law with all guards in force for each class of limits and each policy that has a bound."""
     return [Law(meter, strict=strict) for meter in MeterClass for strict in (True, False)]
 
 
 def possible(law: Law, action: Action) -> bool:
-    """Returns whether `action` can happen in any state in which all invariants hold."""
+    """Returns whether there is a state in which all invariants hold and `action` can happen."""
     before = symbols()
     move, to_z3, solver = action(before, law), Translator(), z3.Solver()
     solver.add(to_z3.fact(frame_holds(before, law)), to_z3.fact(move.needs))
@@ -238,7 +241,7 @@ def possible(law: Law, action: Action) -> bool:
 
 
 def broken_without(*guards: ProofGuard, at_once: bool = True) -> tuple[Law, Check] | None:
-    """Returns a counterexample that exists once `guards` are taken out; None if z3 proves all invariants without them.
+    """Returns a counterexample that exists without `guards`, and its law; None if z3 proves all invariants even so.
 
     With `at_once`, a counterexample that breaks the bound in one step is preferred to one that breaks another
     invariant.

@@ -57,7 +57,7 @@ class HubState(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """The data that a node has under this name. Its allowances count while its lease lasts."""
+    """The data that a node has under one name. Its allowances count while its lease lasts."""
 
     alive: Fact
     """Whether the process still uses this name."""
@@ -83,7 +83,7 @@ class NodeState(NamedTuple):
 
 
 class EntryState(NamedTuple):
-    """The entry of this name in the hub's ledger."""
+    """The entry of the node's name in the hub's ledger."""
 
     known: Fact
     gone: Fact
@@ -132,7 +132,7 @@ class AnswerState(NamedTuple):
 
 
 class ErrandState(NamedTuple):
-    """A batch that does not report this key, and the answer to it."""
+    """A batch that does not report the key of the proof, and the answer to it."""
 
     under_way: Fact
     answered: Fact
@@ -152,7 +152,7 @@ class Others(NamedTuple):
 
 
 class ModelState(NamedTuple):
-    """The whole state: one name at its node, at the hub and in messages, and the sums over all other names."""
+    """The whole state of the proof: one name at its node, at the hub and in messages, and sums over all other names."""
 
     frame: Frame
     hub: HubState

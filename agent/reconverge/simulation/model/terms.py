@@ -25,7 +25,7 @@ Number = int | Fraction
 
 
 class Amount:
-    """A number that may depend on symbols."""
+    """A number that may depend on symbols, kept as an expression."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol(Amount):
-    """A named number whose value is given when the amount is evaluated; `whole` if it is an integer."""
+    """A number known by its name alone, whose value is given at the evaluation; `whole` if it is an integer."""
 
     name: str
     whole: bool = True
@@ -139,7 +139,7 @@ class Known(Fact):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flag(Fact):
-    """A named fact whose truth is given when the fact is evaluated."""
+    """A fact known by its name alone, whose truth is given at the evaluation."""
 
     name: str
 
@@ -179,7 +179,7 @@ NOTHING: Final = Constant(0)
 
 
 def amount(value: Amount | int) -> Amount:
-    """Returns a plain number as a constant amount; an amount unchanged."""
+    """Returns `value` as an `Amount`: a plain number as a constant."""
     return Constant(value) if isinstance(value, int) else value
 
 

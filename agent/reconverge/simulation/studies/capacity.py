@@ -1,4 +1,4 @@
-"""Computes the load that a fleet causes on its hub and its nodes, from the number of nodes and keys, and the interval.
+"""Computes the load that a fleet causes on its hub and its nodes, from the numbers of nodes and keys, and the interval.
 
 The coefficients are measured by `python -m bench.capacity` and kept in `simulation/capacity.json`.
 """
@@ -30,7 +30,7 @@ DATA: Final = "capacity.json"
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The cost of each batch, of each report of a key in a batch, and of each key in memory. Times are CPU time."""
+    """The costs of each batch and each report of a key, in CPU time and bytes, and of each key in the hub's memory."""
 
     hub_batch_us: float
     hub_cell_us: float
@@ -50,7 +50,7 @@ class Coefficients:
 
     @classmethod
     def measured(cls) -> Self:
-        """Returns the coefficients that `python -m bench.capacity` has measured last."""
+        """Returns the coefficients that `python -m bench.capacity` measured last."""
         return cls(**json.loads(files("reconverge.simulation").joinpath(DATA).read_text()))
 
 
@@ -87,9 +87,9 @@ class Load:
 
 
 def cold_reports(window_ns: int, interval_ns: int) -> float:
-    """Returns the number of reports in a window of a key about which one request in each window asks.
+    """Returns how often in a window a node reports a key for which it gets one request in each window.
 
-    The node reports such a key again after intervals that double, so at most once in each sync interval.
+    A node reports an unused key again after intervals that double, so at most once in each sync interval.
     """
     intervals = window_ns / interval_ns
     return min(intervals, max(1.0, log2(intervals)))
@@ -105,7 +105,7 @@ def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, i
 
 
 def load(pace: ExchangeRate, *, nodes: int, hot_keys: int, cold_keys: int, of: Coefficients = COEFFICIENTS) -> Load:
-    """Returns the load of exchanges at `pace`, if all nodes share the hot keys and each node has its own cold keys."""
+    """Returns the load of exchanges at `pace`, if the nodes share the hot keys and each has its own cold keys."""
     keys = hot_keys + nodes * cold_keys
     entries = nodes * (hot_keys + cold_keys)
     return Load(

@@ -17,14 +17,14 @@ MESSAGES: Final = "messages, balanced"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The highest value that a figure of one policy may have in any situation of a chapter."""
+    """The highest value that a figure of one policy may have in each situation of a chapter."""
 
     policy: str
     figure: str
     at_most: float
 
     def met_by(self, figures: dict[str, Figures]) -> bool:
-        """Whether the figures of one situation, by policy, meet the goal."""
+        """Whether the goal is met in one situation; `figures` are by the name of the policy."""
         return figures[self.policy].as_json()[self.figure] <= self.at_most
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ Found = list[tuple[Chapter, dict[str, dict[str, Figures]]]]
 
 
 def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
-    """Returns a chapter's figures by policy: the means over its situations of the means, the largest of the maxima."""
+    """Returns a chapter's figures by policy: of each figure that is a mean, the mean; of each maximum, the largest."""
     situations = list(situations)
     count = len(situations)
     summed: dict[str, Figures] = {}
@@ -84,7 +84,7 @@ def unmet(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> list[s
 
 
 def page(found: Found, made_at: str = "") -> str:
-    """Returns a page in Markdown with a row for each situation and policy, and the commit `made_at`, if not empty."""
+    """Returns a page in Markdown with a row for each situation and policy; it names the commit `made_at`, unless ""."""
     lines = _beginning(made_at)
     for chapter, situations in found:
         row, heads = (row_in_doubt, IN_DOUBT) if chapter.in_doubt else (_row, (*POLICIES, MESSAGES))
@@ -97,9 +97,9 @@ def page(found: Found, made_at: str = "") -> str:
 
 
 def summary(found: Found, made_at: str = "") -> str:
-    """Returns a table in Markdown with a row for each chapter: the mean of its means, the worst of its worst values.
+    """Returns a table in Markdown with a row for each chapter: its goals, the mean of its means, its worst values.
 
-    Each row also has the goals of its chapter; `made_at` is the commit, or empty.
+    `made_at` is the commit that the text names; "" for none.
     """
     lines = [
         *_beginning(made_at),

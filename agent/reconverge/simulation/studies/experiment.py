@@ -29,7 +29,7 @@ def mapped(
 ) -> Iterator[Result]:
     """Yields `function(task)` for each of `tasks`, as results become available, computed by `processes` processes.
 
-    A single process is the calling one, unless the tasks have to run `apart` from it.
+    With one process, the calling process computes them, unless they have to run `apart` from it.
     """
     count = min(processes, len(tasks))
     if count <= 1 and not apart:
@@ -62,12 +62,12 @@ class Experiment:
 
     @property
     def judged_windows(self) -> int:
-        """Returns the number of windows of the judged quota in the run; the last one may be cut short."""
+        """Returns how many windows the judged quota has in the run; the last may be cut short."""
         return self._in_judged(self.windows)
 
     @property
     def judged_warmup(self) -> int:
-        """Returns the number of windows of the judged quota in the warm-up, which the figures leave out."""
+        """Returns how many windows of the judged quota belong to the warm-up, which the figures leave out."""
         return min(self._in_judged(self.warmup), self.judged_windows - 1) if self.judged else self.warmup
 
     def _in_judged(self, windows: int) -> int:
@@ -142,7 +142,7 @@ def run(
     processes: int = 1,
     watch: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Figures], dict[str, list[RunFigures]]]:
-    """Returns the figures by policy, over all seeds and for each seed; calls `watch` after each run."""
+    """Returns the figures by policy over all seeds, and by policy of each run; calls `watch` after each run."""
     trials = [ExperimentRun(experiment, policy, seed) for seed in seeds for policy in policies]
     runs: dict[str, list[RunFigures]] = {policy.name: [] for policy in policies}
     for trial, figures in zip(trials, run_all(trials, processes=processes, watch=watch), strict=True):

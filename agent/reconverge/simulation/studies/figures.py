@@ -108,8 +108,8 @@ def judge_run(
 ) -> RunFigures:
     """Judges one run that began at `begin_ns` by the hub's clock, and returns its figures.
 
-    For the declared bound, a restarted node counts as a further node, hence `restarts`; so does each of the `parts`
-    into which a limit is divided. `hub_windows` and `waited_for_ns` are explained at `RunHistory`. `others` are the
+    For the declared bound, each restart counts as a further node, and every node counts once for each of the `parts`
+    into which the limit is divided. `hub_windows` and `waited_for_ns` are explained at `RunHistory`. `others` are the
     other quotas of the same limit, which a central limiter would keep as well.
     """
     decided = placed(limit, decided, hub_windows)
@@ -143,7 +143,7 @@ def judge_run(
 
 
 def summed_up(runs: Iterable[RunFigures]) -> Figures:
-    """Returns one policy's figures from its runs with all seeds."""
+    """Returns the figures of one policy over all its runs, one with each seed."""
     runs = list(runs)
     over = sorted(value for run in runs for value in run.over_pct) or [0.0]
     under = [value for run in runs for value in run.under_pct] or [0.0]
@@ -170,7 +170,7 @@ def summed_up(runs: Iterable[RunFigures]) -> Figures:
 
 
 def falsely_refused_pct(ideal: int, admitted: int, exceeding: int) -> float:
-    """Returns by how much less than `ideal` the fleet admitted within the limit over a run, in % of `ideal`.
+    """Returns how much less than `ideal` the fleet admitted within the limit over a run, in % of `ideal`.
 
     `ideal` is the cost that a central limiter would admit. `exceeding` is the part of `admitted` above the limit of its
     window, which makes up for no false refusal.
@@ -179,7 +179,7 @@ def falsely_refused_pct(ideal: int, admitted: int, exceeding: int) -> float:
 
 
 def waits_ms(waited_ns: Iterable[int]) -> tuple[float, float, float]:
-    """Returns the median, the 99th percentile and the maximum of waits, in milliseconds; three zeros without any."""
+    """Returns the median, the 99th percentile and the maximum of `waited_ns`, in milliseconds; zeros if it is empty."""
     ordered = sorted(waited_ns) or [0]
     median, p99 = (ordered[-(-len(ordered) * part // 100) - 1] for part in (50, 99))
     return _in_ms(median), _in_ms(p99), _in_ms(ordered[-1])

@@ -1,7 +1,8 @@
 """Compares limiters without messages with the least loss possible: `python -m reconverge.simulation.studies.frontier`.
 
-Each limiter is asked twice in a partition of a full window: for more than the limit on every node, and for as much on
-one node alone, for each node in turn. Policies run as in production; each other limiter is a rule of one line.
+Each limiter has to get through two partitions, each as long as a window: one in which every node gets requests for more
+than the limit, and one in which one node alone gets as many, once for each node. Policies run as in production; each
+other limiter is a rule of one line.
 """
 
 # Theory of operation. A node that hears nothing decides by its own arrivals: it admits the same, a, whether the other
@@ -56,7 +57,7 @@ PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The demand before the judged window, and the network during it."""
+    """The traffic before the judged window, and the network during it."""
 
     name: str
     cut: bool
@@ -96,7 +97,7 @@ class RuleLimiter:
 
 
 def limit_for_each(_situation: Situation, asked: Sequence[int]) -> int:
-    """Returns the cost that the fleet admits if each node applies the whole limit by itself."""
+    """Returns the cost that the fleet admits if each node applies the whole limit to its own requests alone."""
     return sum(min(each, QUOTA) for each in asked)
 
 
@@ -108,8 +109,8 @@ def split_evenly(_situation: Situation, asked: Sequence[int]) -> int:
 def leased(situation: Situation, asked: Sequence[int]) -> int:
     """Returns the cost that the fleet admits if nodes lease L/2N at a time, and an idle node keeps one such lease.
 
-    A request that finds its lease used up is refused, and its node leases anew, which it cannot do without messages. No
-    node has a lease of a key that is new.
+    A node that has used up its lease refuses and asks for another, which it does not get without messages. No node has
+    a lease for a new key.
     """
     lease = QUOTA // (2 * len(asked))
     if situation.cut or situation.at_once:
@@ -143,7 +144,7 @@ LIMITERS: Final[dict[str, SimulatedLimiter | RuleLimiter]] = {
 
 @dataclass(frozen=True, slots=True)
 class FrontierTask:
-    """A limiter to be compared in a situation, on a fleet of `nodes` nodes."""
+    """A limiter to compare in one situation, on a fleet of `nodes` nodes."""
 
     limiter: str
     situation: Situation
@@ -151,13 +152,13 @@ class FrontierTask:
 
     @property
     def hears(self) -> bool:
-        """Whether a message that is sent in the judged window can change a decision in the same window."""
+        """Whether a message sent in the judged window can arrive in time to change a decision in the same window."""
         return not self.situation.cut and (LIMITERS[self.limiter].waits or not self.situation.at_once)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """The largest losses of one limiter in one situation, in cost."""
+    """The largest losses of one limiter in one situation: cost admitted above the limit, and cost left unused."""
 
     nodes: int
     over: int
@@ -167,7 +168,7 @@ class FrontierPoint:
 
     @property
     def together(self) -> int:
-        """Returns `over` plus `unused` for each node, which no limiter without messages gets below `least`."""
+        """Returns `over`, plus `unused` once for each node; no limiter without messages gets this below `least`."""
         return self.over + self.nodes * self.unused
 
     @property
@@ -187,7 +188,7 @@ def point_of(task: FrontierTask) -> FrontierPoint:
 
 
 def admitted(task: FrontierTask, *, busy: Iterable[int]) -> list[int]:
-    """Returns the cost that each node admits in the judged window while the nodes in `busy` are asked for too much.
+    """Returns the cost that each node admits in the judged window, in which only the nodes in `busy` get requests.
 
     For a RuleLimiter the list has one element: the sum over all nodes.
     """
@@ -228,7 +229,7 @@ def arrivals(task: FrontierTask, busy: frozenset[int]) -> list[SimulatedArrival]
 
 
 def _moment_ns(situation: Situation, part: float) -> int:
-    """Returns the time of a request in the judged window; `part` of its node's requests, a fraction, come before it."""
+    """Returns the time of a request in the judged window, with the fraction `part` of its node's requests before it."""
     into = 0.5 if situation.at_once else 0.01 + 0.98 * part
     return round((BEFORE + into) * LIMIT.window_ns)
 
@@ -253,7 +254,7 @@ def page(points: Mapping[FrontierTask, FrontierPoint]) -> str:
 
 
 def main() -> int:
-    """Prints the table of all limiters. Returns the exit status."""
+    """Prints the table of all limiters. Returns the exit status, 0."""
     todo = list(tasks())
     print(page(dict(zip(todo, mapped(point_of, todo, processes=PROCESSES), strict=True))))
     return 0

@@ -1,8 +1,8 @@
 """Counts false refusals over a grid of fleets. Run as `python -m reconverge.simulation.studies.grid`.
 
-A cell is a fleet, a limit and traffic, drawn from its number alone; so the first N cells are the same at every commit.
-A third of them are held out: they are skipped unless `--held-out` is given, which is for the end, when all constants
-are fixed. Constants that were chosen by looking at the other cells have then not seen these.
+A cell is a fleet, a limit and traffic, drawn with its number as the seed; so the first N cells are the same at every
+commit. A third of them are held out: they are skipped unless `--held-out` is given, which is for the end, when all
+constants are fixed. So no constant has been chosen by the results of these cells.
 """
 
 # Two runs of the same cell differ in the code alone, as time is virtual and all chance comes from the seed: so figures
@@ -84,7 +84,7 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True)
 class CellFigures:
-    """The figures of a cell when it decides in one way: from memory, or asking the hub."""
+    """The figures of one cell, with all requests decided from memory, or with requests that ask the hub."""
 
     figures: Figures
     of_limit_pct: float
@@ -93,7 +93,7 @@ class CellFigures:
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """The figures of a cell for each way of deciding."""
+    """The figures of one cell for each way of deciding that was simulated."""
 
     cell: GridCell
     found: dict[str, CellFigures]
@@ -125,7 +125,7 @@ def chosen(count: int, *, held_out: bool) -> list[GridCell]:
 
 @dataclass(frozen=True, slots=True)
 class GridTask:
-    """A cell to simulate, and the ways of deciding to simulate it with."""
+    """A cell to simulate, and whether to simulate it with requests that ask the hub, too."""
 
     cell: GridCell
     policy: Policy
@@ -133,7 +133,10 @@ class GridTask:
 
 
 def tried(task: GridTask) -> CellOutcome:
-    """Simulates a cell that decides from memory, and if the task names the way, one whose requests ask the hub."""
+    """Simulates a cell whose nodes decide from memory, and if the task wants it, one whose requests ask the hub.
+
+    Returns the figures of each.
+    """
     arrivals = task.cell.experiment().arrivals(task.cell.number)
     ways = {FROM_MEMORY: None} if task.asks is None else {FROM_MEMORY: None, ASKING: task.asks}
     return CellOutcome(task.cell, {way: _tried(task, asks, arrivals) for way, asks in ways.items()})
@@ -153,7 +156,7 @@ Before = dict[int, dict[str, CellFigures]]
 
 
 def page(outcomes: Sequence[CellOutcome], before: Before) -> str:
-    """Returns the figures in Markdown, with a chapter for each way of deciding; `before` has those of another commit.
+    """Returns the figures in Markdown, with a chapter for each way of deciding. `before` has figures of another commit.
 
     Each chapter has tables by size and algorithm, by pattern, and of the worst cells.
     """
@@ -180,7 +183,7 @@ def _chapter(way: str, outcomes: Sequence[CellOutcome], before: Before) -> Itera
 
 
 def _groups(outcomes: Sequence[CellOutcome]) -> Iterable[tuple[str, list[CellOutcome]]]:
-    """Returns each group of cells that has a row, by its title: all, by size, by size and algorithm, by pattern."""
+    """Returns the groups of cells that have a row in the tables, each with its title: by size, algorithm, pattern."""
     groups: defaultdict[str, list[CellOutcome]] = defaultdict(list)
     for each in outcomes:
         size = SIZES[each.cell.quota > SMALL_MAX]

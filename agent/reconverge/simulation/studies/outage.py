@@ -1,8 +1,8 @@
 """The cost of an outage to requests that ask in doubt. Run as `python -m reconverge.simulation.studies.outage`.
 
-All nodes are cut off for OUT_WINDOWS windows, once with scarce keys on the nodes (`scarce="nodes"`) and once with them
-at the hub, at twice the limit and at nine tenths of it. The figure is the part that was not admitted, in %, of the cost
-that one central limiter would have admitted meanwhile.
+All nodes are cut off from the hub for OUT_WINDOWS windows: under both values of a policy's `scarce`, "nodes" and "hub",
+and at a demand of twice the limit and of nine tenths of it. The figure is the cost that was not admitted, in % of the
+cost that one central limiter would have admitted in the same time.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def page(found: Iterable[float]) -> str:
 
 
 def main() -> int:
-    """Prints the table of all rows. Returns the exit status."""
+    """Prints the table of all rows. Returns the exit status, 0."""
     print(page(mapped(lost_pct, list(tasks()), processes=PROCESSES)))
     return 0
 

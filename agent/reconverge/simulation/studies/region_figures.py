@@ -56,7 +56,10 @@ class _Run(NamedTuple):
 
 
 def figures_of(algorithm: str, load: str, way: str, *, seed: int) -> RunFigures:
-    """Simulates an algorithm under one of the `LOADS`, the limit divided in one of the `WAYS`. Returns the figures."""
+    """Simulates one of the `LOADS` on a limit that is divided between regions in one of the `WAYS`.
+
+    Returns the figures.
+    """
     share_ppm, bridged = WAYS[way]
     hottest, demand, among = LOADS[load]
     fleet = Fleet(
@@ -101,7 +104,7 @@ def _figures_of(run: _Run) -> RunFigures:
 
 
 def table(seeds: int, processes: int) -> str:
-    """Returns a table in Markdown of all figures, each over this many seeds."""
+    """Returns a table in Markdown of the figures of all ways and loads, each a mean over `seeds` seeds."""
     runs = [
         _Run(algorithm, load, way, FIRST_SEED + seed)
         for algorithm in ALGORITHMS
@@ -125,7 +128,7 @@ def _shown(figures: Figures) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table. Returns the exit status."""
+    """Prints the table. Returns the exit status, 0."""
     parser = argparse.ArgumentParser(prog="python -m reconverge.simulation.studies.region_figures", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=PROCESSES)

@@ -46,7 +46,7 @@ EARLY_CELLS_MAX: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The numbers of the user's deployment."""
+    """A user's fleet in numbers: its limit, its nodes and keys, and its traffic."""
 
     nodes: int
     limit: Limit
@@ -136,16 +136,18 @@ def weigh(
 
 
 def often_enough(options: Sequence[Option], limit: Limit) -> Sequence[Option]:
-    """Returns the options at whose sync interval an agent gives no warning; all options if there is no such one."""
+    """Returns the options with a sync interval at which an agent gives no warning; all options if there are none."""
     longest_s = limit.window / EXCHANGES_MIN
     return [option for option in options if option.sync_interval_s <= longest_s] or options
 
 
 def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | None = None) -> Option | None:
-    """Returns the option with the longest sync interval within both bounds, and of several policies the best one.
+    """Returns the option with the longest sync interval among those within both bounds; None if there is none.
 
-    That is the policy that refuses least; if several refuse about as little, the one with the lowest declared bound.
-    Without `refused_pct`, an option may refuse two percentage points more than the option that refuses least of all.
+    An option is within them if the simulated fleet exceeded the limit by at most `over_pct` and falsely refused at most
+    `refused_pct`; if that is None, at most two percentage points more than the option that refuses least. Of several
+    policies at this interval, it is the one that refuses least; of those that refuse about as little, the one with the
+    lowest declared bound.
     """
     within = [option for option in options if option.over_max_pct <= over_pct]
     if refused_pct is None:
@@ -159,13 +161,13 @@ def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | Non
 
 
 def nearest(options: Iterable[Option], *, over_pct: float) -> Option | None:
-    """Returns the option that refuses least of those whose bound is at most `over_pct`; None if there is none."""
+    """Returns the option that refuses least among those over the limit by at most `over_pct`; None if there is none."""
     within = (option for option in options if option.over_max_pct <= over_pct)
     return min(within, key=lambda option: (option.falsely_refused_pct, -option.sync_interval_s), default=None)
 
 
 def simulated(limit: Limit, interval_ns: int) -> Limit:
-    """Returns the limit to simulate: `limit`, or a smaller and shorter one of the same kind that takes less time."""
+    """Returns the limit to simulate: `limit`, or one of the same kind that is smaller, so that it takes less time."""
     window_ns = min(limit.window_ns, WINDOW_INTERVALS_MAX * interval_ns)
     quota = min(limit.quota, QUOTA_SIMULATED_MAX)
     burst = None if limit.burst is None else max(1, limit.burst * quota // limit.quota)
@@ -204,11 +206,11 @@ def _option(deployment: Deployment, policy: Policy, interval_ns: int, runs: Iter
 
 
 def _pace(deployment: Deployment, interval_ns: int, messages: float) -> ExchangeRate:
-    """Returns the exchange rate of a fleet, computed from `messages`: those of one node in a window with a single key.
+    """Returns how often a fleet exchanges; a node with a single key sends `messages` batches in a window.
 
     Regular exchanges report all keys. Exchanges ahead of time are caused by each key, as often as the shortest interval
-    allows. Exchanges for requests in doubt are bound by the round trip alone, as one batch at a time is under way; and
-    each request for a cold key may cause one.
+    allows. Exchanges for requests in doubt follow each other at the pace of the round trip, as one batch at a time is
+    under way; and each request for a cold key may cause one.
     """
     fleet = _experiment(deployment, PATTERNS[0], interval_ns).fleet
     window, keys = fleet.limit.window, deployment.hot_keys

@@ -26,7 +26,7 @@ REPORTING_S = 2 * INTERVAL_S
 
 
 def operator(trial: Trial, scene: Scene) -> Adoptable:
-    """Returns the hub as an operator's command opens it. Skips the test if the hub cannot be ordered to go on."""
+    """Returns the hub as an operator's command opens it. Skips the test if the hub takes no orders to adopt a loss."""
     hub = scene.keep(trial.make_operator(scene.hub))
     if not isinstance(hub, Adoptable):
         raise SkipTest("this hub is no reconverge.hub.Adoptable, so it cannot be ordered to go on after a loss of data")
@@ -38,7 +38,7 @@ class AdoptingClaims(Trial):
 
     @property
     def reporting_s(self) -> float:
-        """How many seconds after a loss of data nodes may still be reporting what they know."""
+        """Returns how many seconds after a loss of data nodes may still be reporting their counts and allowances."""
         return REPORTING_S + self.grace_s
 
     async def _lose(self, scene: Scene) -> tuple[Voice, Voice]:
@@ -59,7 +59,7 @@ class AdoptingClaims(Trial):
 
     @claim
     async def test_a_loss_that_is_adopted_is_waited_for_no_longer(self, scene: Scene) -> None:
-        """After an operator's order the hub keeps the nodes' reports, and grants the rest of a strict limit again."""
+        """After an operator's order the hub keeps nodes' reports, and grants the free part of a strict limit again."""
         hub = operator(self, scene)
         ada, bob = await self._lose(scene)
         scene.pass_time(self.reporting_s)

@@ -29,7 +29,7 @@ STEPS = 120
 
 
 class LineClaims(Trial):
-    """Tests of the promises of a hub about allowances."""
+    """Tests of the promises of a hub about the allowances that it grants."""
 
     @claim
     async def test_the_first_answer_grants_what_is_needed(self, scene: Scene) -> None:
@@ -131,7 +131,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_what_was_used_beyond_an_allowance_is_granted_to_no_other_node(self, scene: Scene) -> None:
-        """Use beyond an allowance, such as settling makes, reduces the cost that the hub may grant to other nodes."""
+        """Use beyond an allowance, as after settling for more, reduces what the hub may grant to other nodes."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(need=1)
         await ada.reports(current=70, allowance=10)
@@ -140,7 +140,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_smallest_capacity_of_all_live_nodes_counts(self, scene: Scene) -> None:
-        """While nodes change a limit one by one, the hub grants up to the smallest capacity of those that live."""
+        """While nodes change a limit one by one, the hub grants up to the smallest capacity that live nodes declare."""
         ada, bob = scene.voice(), scene.voice()
         smaller = limit(quota=60)
         await bob.reports(of=smaller, need=1)
@@ -234,7 +234,7 @@ class LineClaims(Trial):
 
 
 async def _with_little_free(scene: Scene) -> tuple[Voice, Voice]:
-    """Returns a node that holds an allowance of 90 out of 100 and has used 20 of it, and a new node."""
+    """Returns a node that holds an allowance of 90 out of 100 and has used 20 of it, and a second, new node."""
     ada = scene.voice()
     await ada.reports(need=QUOTA)
     assert 90 == (await ada.reports(current=20, allowance=90)).allowance
@@ -242,7 +242,7 @@ async def _with_little_free(scene: Scene) -> tuple[Voice, Voice]:
 
 
 class WildNodes:
-    """Nodes that report random numbers, but never hold more than they were granted."""
+    """Nodes that report random numbers, except that they never hold more than they were granted."""
 
     def __init__(self, scene: Scene, random: Random, of: LimitReport) -> None:
         self._scene = scene

@@ -1,7 +1,7 @@
 """Promises of a hub to nodes whose requests wait for its answer: it grants their cost if there is room, and no more.
 
-A hub that never keeps a scarce key to itself treats such a request as a large demand, and grants allowances as usual.
-It does not mark its answers, and these claims are skipped.
+A hub that never decides single requests treats such a request as a large demand, and grants allowances as usual. It
+does not mark its answers, and these claims are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CROWD: Final = 32
 
 
 async def voices(scene: Scene, count: int) -> list[Voice]:
-    """Returns `count` new nodes that the hub knows. Skips the test if the hub grants allowances of every scarce key."""
+    """Returns `count` new nodes that the hub knows. Skips the test if the hub grants nodes only allowances."""
     them = [scene.voice() for _ in range(count)]
     for voice in them:
         await voice.says_hello()
@@ -34,7 +34,7 @@ async def voices(scene: Scene, count: int) -> list[Voice]:
 
 
 def may_charge(few: LimitReport, answer: CellAnswer, current: int = 0) -> int:
-    """Returns how much more a node that has charged `current` may charge of the limit `few` after this answer."""
+    """Returns how much more of the limit `few` a node that has charged `current` may charge after this answer."""
     assert answer.nodes >= AT_HUB, "the key is not kept at the hub"
     return answer.allowance - (0 if few is BUCKET else current)
 
@@ -44,7 +44,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_what_waits_is_granted_and_nothing_in_advance(self, scene: Scene) -> None:
-        """The hub grants the cost of a node's waiting requests and no more: the next node that asks gets the rest."""
+        """The hub grants the cost of a node's waiting requests and no more; the next asking node gets what is left."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 1 == may_charge(few, await ada.asks(of=few, waits=1))
@@ -103,7 +103,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_parts_of_a_request_add_up(self, scene: Scene) -> None:
-        """When use fades on several nodes, the sum of the faded parts is granted to the first node that asks, once."""
+        """When use fades on several nodes, the parts of a unit that fade on each add up, and are granted once."""
         crowd = await voices(scene, FEW)
         assert [1] * FEW == [may_charge(SLIDING, await voice.asks(of=SLIDING, waits=1)) for voice in crowd]
         for voice in crowd:
@@ -157,7 +157,7 @@ class AskingClaims(Trial):
 
     @claim
     async def test_a_node_that_does_not_ask_is_granted_allowances_ahead(self, scene: Scene) -> None:
-        """A node that does not ask is granted allowances in advance, and a node that asks is granted the rest."""
+        """A node that does not ask is granted allowances in advance, and a node that asks is granted what is left."""
         ada, bob = await voices(scene, 2)
         for few in ALL:
             assert 1 == may_charge(few, await ada.asks(of=few, waits=1))

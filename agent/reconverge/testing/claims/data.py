@@ -1,4 +1,4 @@
-"""Promises of a hub about its data: they have a name, and after a loss the nodes' reports restore them."""
+"""Promises of a hub about its data: they have a name, the generation, and nodes' reports restore them after a loss."""
 
 from __future__ import annotations
 

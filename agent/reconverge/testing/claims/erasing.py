@@ -70,7 +70,7 @@ async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, cu
 
 
 def ledger(scene: Scene) -> tuple[UsageLedger, UsageEraser]:
-    """Returns the hub's usage ledger twice, as `UsageLedger` and as `UsageEraser`. Skips the test if it is not both."""
+    """Returns the same hub twice: as a `UsageLedger` and as a `UsageEraser`. Skips the test if it is not both."""
     hub = scene.another_hub()
     usage = hub.usage if isinstance(hub, UsageHub) else None
     eraser: object = usage
@@ -85,7 +85,7 @@ def today(scene: Scene) -> Period:
 
 
 async def tells(hub: UsageLedger, day: Period, account: str, sequence: int, *said: tuple[UsageKey, int]) -> None:
-    """Makes an account report its counts of a day; `said` has keys of one shard, each with its cost."""
+    """Makes an account report its counts of a day to `hub`; `said` has keys of one shard, each with its cost."""
     rows = [UsageRow(day, key, Counts(cost, cost, 0)) for key, cost in said]
     shard = shard_of(said[0][0].identity, hub.shards)
     recorded = await hub.record(UsageBatch(account, shard, sequence, sequence - 1, rows, Retention()))
@@ -235,7 +235,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_a_loss_of_data_takes_the_orders_along(self, scene: Scene) -> None:
-        """Orders to erase identities are lost with the rest of the hub's data."""
+        """When the hub loses its data, it loses the orders to erase identities, too."""
         hub = operator(self, scene)
         await hub.order_erasure(["one"])
         await self.lose_data(scene.hub)
@@ -244,7 +244,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_usage_is_erased_with_its_events(self, scene: Scene) -> None:
-        """Erasure deletes totals, accounts' reports and unconfirmed events of the identity; those of others stay."""
+        """Erasure deletes an identity's totals, accounts' reports and unconfirmed events; other identities' stay."""
         hub, (usage, _), day = operator(self, scene), ledger(scene), today(scene)
         await tells(usage, day, "one", 1, (ADA_CALLS, 5))
         await tells(usage, day, "two", 1, (BOB_CALLS, 7))

@@ -72,7 +72,7 @@ class KeyClaims(Trial):
 
     @claim
     async def test_keys_of_one_limit_may_have_different_quotas(self, scene: Scene) -> None:
-        """A batch may declare one limit several times, with different quotas and the same totals, which count once."""
+        """A batch may declare one limit several times, with different quotas; its totals then count only once."""
         small, large = (limit(quota=quota, charged=30) for quota in (10, 1000))
         ada = scene.voice()
         answer = await ada.exchanges(ada.batch(ada.cell("a", of=small, current=5), ada.cell("b", of=large, current=25)))

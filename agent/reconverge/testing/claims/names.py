@@ -90,7 +90,7 @@ class NameClaims(Trial):
 
     @claim
     async def test_a_lapsed_node_goes_on_under_a_new_name(self, scene: Scene) -> None:
-        """The hub merges the reports of a node whose name has lapsed like those of a new node, under its new name."""
+        """When a node's name has lapsed, the hub merges the node's reports under a new name like a new node's."""
         ada = scene.voice(lease_us=SHORT_LEASE_US)
         await ada.reports(current=30)
         scene.pass_time(LEASE_S + 1)

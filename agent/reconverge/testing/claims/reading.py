@@ -1,4 +1,4 @@
-"""Promises of a hub to readers of a key: they see the whole fleet's use, all the same, and change nothing.
+"""Promises of a hub to readers of a key: all readers see the use of the whole fleet, and change nothing.
 
 The claims are skipped for a hub that is no `KeyReader`.
 """

@@ -41,7 +41,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_a_node_far_ahead_opens_nothing(self, scene: Scene) -> None:
-        """A node whose clock is far ahead opens no window: the hub's clock numbers them."""
+        """A node whose clock is far ahead opens no window, because the hub's clock decides which window is open."""
         answer = await scene.voice().reports(epoch=scene.epoch() + 2, current=3)
 
         assert (scene.epoch(), 0) == (answer.epoch, answer.current)
@@ -110,7 +110,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_faded_can_be_granted_again(self, scene: Scene) -> None:
-        """In the middle of a sliding window, half of the last window's use counts; the rest can be granted."""
+        """In the middle of a sliding window, half of the last window's use counts; the other half can be granted."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLIDING, need=QUOTA)
         await ada.leaves(ada.cell(of=SLIDING, current=QUOTA))
@@ -131,7 +131,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_is_what_all_have_in_use(self, scene: Scene) -> None:
-        """Use under a sliding log is the sum of all nodes' newest reports, also of those from before this window."""
+        """Use under a sliding log is the sum of all nodes' newest reports, even of reports from before this window."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, current=30, previous=2 * DATED.window_us)
         assert 34 == (await bob.reports(of=DATED, current=4, previous=DATED.window_us)).current

@@ -1,1 +1,1 @@
-"""Members' calls to the leader beside exchanges, and its replies."""
+"""Calls of members to the leader, for all purposes but exchanges of batches, and the leader's replies."""

@@ -201,7 +201,7 @@ def _refused(problem: HubUnavailable) -> RefusedReply:
 
 
 async def within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:
-    """Awaits a future for `timeout_s` seconds. Raises HubUnavailable with the text `problem` if it takes longer."""
+    """Awaits a future for `timeout_s` seconds, and returns its result. Raises HubUnavailable(`problem`) after that."""
     try:
         async with asyncio.timeout(timeout_s):
             return await future

@@ -70,7 +70,7 @@ def write_call(number: int, call: Call) -> bytes:
 
 
 def read_call(payload: bytes) -> tuple[int, Call]:
-    """Reads a message that is a call; returns its number and the call. Raises MalformedMessage."""
+    """Reads a message that is a call; returns its number and the call. Raises MalformedMessage if invalid."""
     number, call = _read(payload, MessageKind.CALL)
     _check(type(call) is list and len(call) > 0 and is_text(call[0], 1))
     return number, cast("Call", call)
@@ -83,7 +83,10 @@ def write_reply(number: int, value: Any) -> bytes:
 
 
 def read_reply(payload: bytes) -> tuple[int, Any]:
-    """Reads a reply; returns the number of its call, and its value or a `RefusedReply`. Raises MalformedMessage."""
+    """Returns the number of the call that a reply answers, and the value or a `RefusedReply`.
+
+    Raises MalformedMessage if the reply is invalid.
+    """
     number, outcome = _read(payload, MessageKind.REPLY)
     match outcome:
         case [True, value]:
@@ -128,7 +131,7 @@ def sent_batch(batch: UsageBatch) -> Call:
 
 
 def read_usage_batch(arguments: Call, *, shard: int) -> UsageBatch:
-    """Returns the batch of usage in the arguments by `sent_batch`. Raises MalformedMessage if it is not for `shard`."""
+    """Returns the batch of usage in `arguments` of `sent_batch`. Raises MalformedMessage if it is not for `shard`."""
     _check(len(arguments) == 7)
     account, sequence, answered, rows, kept, leaving, load = arguments
     _check(is_text(account, 1) and is_whole(sequence, 1) and is_whole(answered) and sequence < WHOLE_MAX)
@@ -156,14 +159,14 @@ def read_period(sent: Any) -> Period:
 
 
 def read_key(sent: Any) -> UsageKey:
-    """Returns the usage key in a list of its identity, limit and route. Raises MalformedMessage."""
+    """Returns the usage key in a list of its identity, limit and route. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == 3)
     _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in sent))
     return UsageKey(*sent)
 
 
 def read_counts(sent: Any) -> Counts:
-    """Returns the counts of a row, from a list of whole numbers. Raises MalformedMessage."""
+    """Returns the counts of a row, from a list of whole numbers. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == len(Counts._fields))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent))
     return Counts(*sent)
@@ -175,20 +178,20 @@ def reported_load(load: NodeLoad) -> Call:
 
 
 def read_load(sent: Any) -> NodeLoad:
-    """Returns the load in a list by `reported_load`. Raises MalformedMessage."""
+    """Returns the load in a list made by `reported_load`. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == 4 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[3]))
     _check(all(type(each) is int and abs(each) <= WHOLE_MAX for each in sent[1:3]))
     return NodeLoad(sent[0], sent[1] / MILLI, sent[2] / MILLI, sent[3])
 
 
 def sent_recorded(recorded: Recorded) -> Call:
-    """Returns the result of the call `record` as a list, for the leader's reply."""
+    """Returns the hub's answer to a batch of usage as a list, for the leader's reply to the call `record`."""
     done, refused = dict(recorded.done), list(recorded.refused)
     return [recorded.known, recorded.merged, recorded.folded, done, recorded.hub_us, refused]
 
 
 def read_recorded(sent: Any) -> Recorded:
-    """Returns the result in a list by `sent_recorded`. Raises MalformedMessage."""
+    """Returns the result in a list made by `sent_recorded`. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == 6)
     known, merged, folded, done, hub_us, refused = sent
     _check(is_whole(known) and type(merged) is bool and is_whole(folded) and is_whole(hub_us))
@@ -197,7 +200,7 @@ def read_recorded(sent: Any) -> Recorded:
 
 
 def read_lease(sent: Any) -> ExportLease:
-    """Returns the lease of an exporter, from a list of its fields. Raises MalformedMessage."""
+    """Returns the lease of an exporter, from a list of its fields. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == 4)
     leads, exporter, until_us, hub_us = sent
     _check(type(leads) is bool and is_text(exporter, 1) and is_whole(until_us) and is_whole(hub_us))
@@ -210,7 +213,7 @@ def sent_marks(marks: ExportMarks) -> Call:
 
 
 def read_marks(sent: Any) -> ExportMarks:
-    """Returns the marks of an export in a list by `sent_marks`. Raises MalformedMessage."""
+    """Returns the marks of an export in a list made by `sent_marks`. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == 4 and all(each is None or is_whole(each) for each in sent[:3]) and type(sent[3]) is dict)
     _check(all(is_whole(number) and is_whole(mark) for number, mark in sent[3].items()))
     return ExportMarks(*sent)
@@ -222,7 +225,7 @@ def _by_kind(sent: Any) -> Mapping[str, int]:
 
 
 def sent_rows(rows: Sequence[UsageRow], offset: int) -> Call:
-    """Returns a list of the rows from index `offset` on, as many as fit, and the offset of the next; -1 at the end."""
+    """Returns `[part, next]`: as many of `rows` from index `offset` on as fit, and the next index, -1 at the end."""
     sent: list[Any] = []
     size, place = 0, offset
     while place < len(rows) and size < REPLY_BYTES_WANTED:
@@ -234,7 +237,7 @@ def sent_rows(rows: Sequence[UsageRow], offset: int) -> Call:
 
 
 def read_rows(period: Period, offset: int, sent: Any) -> tuple[list[UsageRow], int]:
-    """Reads a list by `sent_rows`; returns its rows, and the offset to ask for next, or -1. Raises MalformedMessage."""
+    """Reads a list made by `sent_rows`; returns the rows and the next offset, or -1. Raises MalformedMessage."""
     _check(len(_list(sent)) == 2 and type(sent[1]) is int and (sent[1] == -1 or sent[1] > offset))
     rows: list[UsageRow] = []
     for row in _list(sent[0]):
@@ -256,7 +259,7 @@ def sent_events(events: Sequence[UsageEvent]) -> Call:
 
 
 def read_events(period: Period, sent: Any) -> list[UsageEvent]:
-    """Returns the events of `period` in a list by `sent_events`. Raises MalformedMessage."""
+    """Returns the events of `period` in a list made by `sent_events`. Raises MalformedMessage if invalid."""
     events: list[UsageEvent] = []
     for event in _list(sent):
         _check(len(_list(event)) == 7 and is_whole(event[3]))
@@ -265,7 +268,7 @@ def read_events(period: Period, sent: Any) -> list[UsageEvent]:
 
 
 def read_confirmed(period: Period, sent: Any) -> list[UsageEvent]:
-    """Returns the confirmed events, from a list of their keys and numbers without counts. Raises MalformedMessage."""
+    """Returns the events that a call confirms, from a list of their keys and numbers. Raises MalformedMessage."""
     _check(len(_list(sent)) <= EVENTS_MAX)
     events: list[UsageEvent] = []
     for event in sent:
@@ -280,7 +283,7 @@ def sent_retracted(account: str, rows: Sequence[tuple[Period, UsageKey]]) -> Cal
 
 
 def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]:
-    """Returns the account and the rows in the arguments by `sent_retracted`. Raises MalformedMessage."""
+    """Returns the account and the rows in arguments made by `sent_retracted`. Raises MalformedMessage if invalid."""
     _check(len(arguments) == 2 and is_text(arguments[0], 1) and len(_list(arguments[1])) <= ROWS_MAX)
     rows: list[tuple[Period, UsageKey]] = []
     for row in arguments[1]:
@@ -290,7 +293,7 @@ def read_retracted(arguments: Call) -> tuple[str, list[tuple[Period, UsageKey]]]
 
 
 def read_page_of(arguments: Call, more: int = 0) -> tuple[Period, int, Call]:
-    """Returns the period, the page and the `more` further arguments of a call. Raises MalformedMessage."""
+    """Returns the period, the page and the `more` further arguments of a call. Raises MalformedMessage if invalid."""
     _check(len(arguments) == 3 + more and is_whole(arguments[2]) and arguments[2] < PAGES)
     return read_period(arguments[:2]), arguments[2], arguments[3:]
 
@@ -304,7 +307,7 @@ def sent_questions(questions: Sequence[KeyQuestion]) -> Call:
 
 
 def read_questions(arguments: Call) -> list[KeyQuestion]:
-    """Returns the questions in the arguments by `sent_questions`. Raises MalformedMessage."""
+    """Returns the questions in arguments made by `sent_questions`. Raises MalformedMessage if invalid."""
     _check(len(arguments) <= READ_MAX)
     questions: list[KeyQuestion] = []
     for sent in arguments:
@@ -324,7 +327,10 @@ def sent_readings(readings: KeyReadings) -> Call:
 
 
 def read_readings(sent: Any, *, asked: int) -> KeyReadings:
-    """Returns the readings in a list by `sent_readings`; there must be `asked` readings. Raises MalformedMessage."""
+    """Returns the readings in a list made by `sent_readings`.
+
+    Raises MalformedMessage if they are not `asked` in number.
+    """
     _check(len(_list(sent)) == 3 and is_whole(sent[0]) and is_text(sent[1]) and len(_list(sent[2])) == asked)
     keys: list[KeyReading] = []
     for each in sent[2]:
@@ -334,7 +340,7 @@ def read_readings(sent: Any, *, asked: int) -> KeyReadings:
 
 
 def read_data(sent: Any) -> HubData:
-    """Returns the state of a shard's data, from a list of its fields. Raises MalformedMessage."""
+    """Returns the state of a shard's data, from a list of its fields. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == len(HubData._fields))
     data = HubData(*sent)
     _check(is_text(data.generation) and type(data.lost) is bool)
@@ -345,7 +351,7 @@ def read_data(sent: Any) -> HubData:
 
 
 def read_adoption(sent: Any) -> Adoption:
-    """Returns the outcome of adopting a loss, from a list of its fields. Raises MalformedMessage."""
+    """Returns the outcome of adopting a loss, from a list of its fields. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == 2 and is_text(sent[0], 0, TEXT_BYTES_MAX) and is_whole(sent[1]))
     return Adoption(*sent)
 

@@ -224,7 +224,7 @@ class PostedIndex:
 
 
 class PostedPages:
-    """Sends pages of contracts to the broker to be retained, and receives those that a caller asks for."""
+    """Sends pages of contracts to the broker, which retains them, and receives those that a caller asks for."""
 
     def __init__(self, wire: Wire, clock: Clock, *, rejects: Counter[str]) -> None:
         self._wire = wire
@@ -269,7 +269,7 @@ class PostedPages:
         return missing
 
     async def _send(self, pages: dict[str, bytes], keep_s: float) -> None:
-        """Sends pages, whose topics are subscribed, to be retained; waits until all of them have come back."""
+        """Sends pages, to whose topics this member is subscribed, to be retained; waits until all have come back."""
         kept_s = keep_s + keep_s / SLACK
         until_s = int(self._now_s() + kept_s) + 1
         for digest, payload in pages.items():
@@ -363,7 +363,7 @@ def write_index(stamp: Stamp, until_s: int, payload: bytes) -> bytes:
 def read_index(message: bytes) -> tuple[Stamp, int, bytes]:
     """Returns the stamp, the end in seconds since 1970, and the content of an index in a message.
 
-    Raises MalformedMessage.
+    Raises MalformedMessage if the message is invalid.
     """
     content = body(message, MessageKind.INDEX)
     try:

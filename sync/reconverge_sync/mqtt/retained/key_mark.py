@@ -35,7 +35,7 @@ class KeyMark:
         self._until_ms = 0
 
     def hear(self, message: bytes) -> None:
-        """Processes a message with the mark; an empty message deletes the mark. Raises MalformedMessage."""
+        """Processes a message with the mark; an empty message deletes the mark. Raises MalformedMessage if invalid."""
         self._mark, self._until_ms = ("", 0) if not message else _read(message)
         self._awaited.hear(message)
 
@@ -45,7 +45,10 @@ class KeyMark:
         self._awaited.fail(problem)
 
     async def leave(self, mark: str, *, keep_s: float) -> str:
-        """Returns the stored mark; if there is none, stores `mark` for `keep_s` seconds and waits until it is back."""
+        """Returns the stored mark; if there is none, first stores `mark` for `keep_s` seconds, until it has come back.
+
+        Stores `mark` anew if it is the stored one and expires soon.
+        """
         now_ms, keep_ms = self._clock.wall_ns() // MILLISECOND_NS, round(keep_s * MILLI)
         known = self._mark if now_ms < self._until_ms else ""
         if known not in ("", mark):

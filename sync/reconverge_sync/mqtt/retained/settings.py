@@ -31,7 +31,7 @@ one byte more."""
 
 
 class PostedSettings:
-    """The settings that one connection has received, and those that it has sent and that have not come back yet."""
+    """The settings that one connection has received, and settings on their way to the broker and back."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire

@@ -25,7 +25,7 @@ ECHO: Final = "echo"
 
 
 class Retained:
-    """The messages that the broker retains, as one member has received them; `Wire` to the broker for their senders.
+    """The messages that the broker retains, as one member has received them. Implements `Wire`, which sends them.
 
     `rejects` counts the messages that were ignored, by reason.
     """
@@ -75,7 +75,7 @@ class Retained:
     def hear(self, words: Sequence[str], payload: bytes) -> bool:
         """Processes a message whose topic consists of `words`; returns False if no retained message has that topic.
 
-        Raises MalformedMessage.
+        Raises MalformedMessage if the message is invalid.
         """
         match words:
             case ["settings"]:

@@ -16,7 +16,7 @@ from reconverge_sync.mqtt.messages import CONNECTION_LOST
 
 
 class Wire(Protocol):
-    """Sends messages and subscribes to topics, all below the namespace's topic. Raises HubUnavailable on failure."""
+    """A member's connection, for messages below the namespace's topic. Its methods raise HubUnavailable on failure."""
 
     def post(self, topic: str, payload: bytes, *, retain: bool, keep_s: float | None = None) -> None:
         """Sends a message as soon as the broker takes it."""

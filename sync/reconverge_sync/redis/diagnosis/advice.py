@@ -66,7 +66,7 @@ def as_failure(error: Exception, *, encrypted: bool) -> RedisFailure:
 
 
 def _of_origin(origin: BaseException | None, text: str) -> RedisFailure | None:
-    """Converts an error of the operating system or of TLS to a RedisFailure; None for any other error."""
+    """Returns an error of the operating system or of TLS as a RedisFailure; None for any other error."""
     if isinstance(origin, UnusableFile):
         return RedisFailure("no-certificate-file", str(origin))
     if isinstance(origin, ssl.SSLCertVerificationError):
@@ -320,7 +320,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
 
 
 def finding_of(failure: RedisFailure, address: Address, check: str = EXCHANGE) -> Finding:
-    """Returns the finding about a failure. `check` is its check if the kind of failure has no advice of its own."""
+    """Returns the finding about a failure, under the check that this kind of failure fails; `check` if it has none."""
     known = _ADVICE.get(failure.kind)
     if known is None:
         fact, remedy = f"the server answered: {failure.text}", "The server's log may say more."

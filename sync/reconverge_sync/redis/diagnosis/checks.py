@@ -25,7 +25,7 @@ KEEPS_ALL: Final = "noeviction"
 
 @dataclass(slots=True)
 class RedisServer:
-    """The facts that a Redis reports about itself; each is empty if the user has no right to ask for it."""
+    """The facts that a Redis reports about itself; a fact is empty if the user has no right to ask for it."""
 
     name: str = "Redis"
     version: str = ""

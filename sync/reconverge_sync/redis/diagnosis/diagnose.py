@@ -249,7 +249,7 @@ class RedisDiagnosis:
         return [finding for finding in found if finding is not None]
 
     async def _is_denied(self, command: str, *words: object) -> str:
-        """Tries a command; returns what is not permitted: "command", "key", or an empty string if all is permitted.
+        """Tries a command; returns "command" or "key" for what the user has no right to, and "" if all is permitted.
 
         Raises RedisFailure if the reply does not show that.
         """

@@ -55,7 +55,7 @@ def script(*names: str) -> bytes:
 
 
 def filled(text: str) -> str:
-    """Returns the text of a script in which the names of numbers in Python are replaced by the numbers."""
+    """Returns the text of a script in which each name of a number in Python is replaced by that number."""
     return _DECLARED.sub(_with_values, text)
 
 

@@ -29,7 +29,7 @@ BOUND_MODES: Final = (WALK, SMALL, SAFETY, LIVENESS)
 
 
 class BoundTask(NamedTuple):
-    """A run to be checked: a walk through a small world, or a case of the fuzz in one of its modes; by its seed."""
+    """A run to be checked, by its mode (a walk through a small world, or a mode of the fuzz) and its seed."""
 
     seed: int
     mode: str
@@ -38,12 +38,12 @@ class BoundTask(NamedTuple):
         return f"--mode {self.mode} --start {self.seed} --runs 1"
 
     def case(self) -> Case:
-        """Draws the case of a run of the fuzz."""
+        """Draws the case of this task's seed; only for a mode of the fuzz."""
         return draw_small_case(self.seed) if self.mode == SMALL else draw_case(self.mode, self.seed)
 
 
 def exploration_of(seed: int) -> Exploration:
-    """Returns the case through which the walk of `seed` goes; successive seeds take all cases one after the other."""
+    """Returns the case for the walk of `seed`; successive seeds go through all cases in turn."""
     kind, rest = KINDS[seed % len(KINDS)], seed // len(KINDS)
     policy, rest = POLICIES[rest % len(POLICIES)], rest // len(POLICIES)
     grain, asking = (FINE, COARSE)[rest % 2], rest // 2 % 2 == 1
@@ -111,7 +111,7 @@ def bind(
     processes: int = PROCESSES,
     page: Path | None = None,
 ) -> int:
-    """Makes `runs` runs of each mode, and prints the accepted steps. Returns how many runs the model rejected."""
+    """Makes `runs` runs of each mode, prints the accepted steps, and returns how many runs the model rejected."""
     os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # for workers: they read fields that the compiled kernel hides
     tasks = [BoundTask(seed, mode) for seed in range(start, start + runs) for mode in modes]
     chosen = " ".join(f"--mode {mode}" for mode in modes)

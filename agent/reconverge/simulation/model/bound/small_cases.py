@@ -42,7 +42,7 @@ SMALL_FAULTS_MAX: Final = 5
 
 
 def draw_small_case(seed: int) -> Case:
-    """Draws a short case of a limit that the model covers, with any faults that the promises do not exclude."""
+    """Draws a short case of a limit that the model covers, with any faults under which the promises hold."""
     random = Random(f"{SMALL} {seed}")
     nodes = random.randint(1, NODES_MAX)
     limit = _draw_limit(random)

@@ -1,4 +1,4 @@
-"""Checks that steps of the production code are moves of the model, by the same relations with numbers for symbols."""
+"""Checks that steps of the production code are moves of the model, whose relations it evaluates with plain numbers."""
 
 # Theory of operation.
 #
@@ -49,16 +49,16 @@ window."""
 
 
 class UnboundStep(Exception):  # it is no error of this program
-    """A step of the code that is no step of the model."""
+    """Raised for a step of the code that is no step of the model."""
 
 
 class OutsideAssumption(Exception):  # likewise
-    """A step that the proof assumes not to happen."""
+    """Raised for a step of the code that the proof assumes not to happen."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTerms:
-    """The numbers that are the same in all states of one key."""
+    """The settings of one followed key that are the same in all its states: its limit, its policy and times."""
 
     meter: MeterClass
     strict: bool
@@ -73,7 +73,7 @@ class KeyTerms:
 
 @dataclass(eq=False, slots=True)
 class BoundName:
-    """One name of a node, with a state of the model for each window that still matters."""
+    """One name of a node, with a state of the model for each window that may still matter."""
 
     title: str
     scenes: dict[int, ModelState]
@@ -90,12 +90,12 @@ class BoundName:
 
     @property
     def any_scene(self) -> ModelState:
-        """Returns the name's state in any window: states differ only in amounts that the proof alone knows."""
+        """Returns the name's state in any one window; only fields known to the proof alone differ between windows."""
         return next(iter(self.scenes.values()))
 
 
 def value_of(what: Amount | Fact) -> Number | bool:
-    """Returns the number that an amount is, or the truth of a fact."""
+    """Returns the number that `what` is, or if it is a fact, whether it is true."""
     return NUMBERS.holds(what) if isinstance(what, Fact) else NUMBERS.value(what)
 
 
@@ -107,7 +107,7 @@ def _plain(what: object) -> Amount | Fact:
 
 
 def with_values(scene: ModelState, values: Mapping[str, Number | bool]) -> ModelState:
-    """Returns the state with these values for the fields of these names, such as `node.used`."""
+    """Returns `scene` with new values of some fields; `values` is by field, such as `node.used`."""
     groups: dict[str, dict[str, Amount | Fact]] = {}
     for name, value in values.items():
         group, _, one = name.partition(".")
@@ -116,7 +116,7 @@ def with_values(scene: ModelState, values: Mapping[str, Number | bool]) -> Model
 
 
 class BoundKey:
-    """The states of the model for one key of a run, and the number of accepted steps by action."""
+    """The states of the model for one key of a run, and how many steps of each action were accepted."""
 
     def __init__(self, terms: KeyTerms, now_ns: int, accepted: Counter[str] | None = None) -> None:
         self.terms = terms
@@ -150,7 +150,7 @@ class BoundKey:
         return Frame(*map(Constant, (*numbers, round(DRIFT * terms.lease_ns) + 1, terms.request)))
 
     def begin(self, title: str) -> BoundName:
-        """Adds a name, which holds nothing, and returns it."""
+        """Adds a node's name that holds nothing, and returns it."""
         blank = with_values(
             nothing(),
             {
@@ -169,7 +169,7 @@ class BoundKey:
         return name
 
     def reach(self, window: int) -> None:
-        """Makes states for all windows up to `window + 1`."""
+        """Adds states for all windows up to `window + 1`."""
         while self.terms.meter is MeterClass.WINDOW and self._last <= window:
             for name in self.names.values():
                 ahead = name.scenes[self._last]
@@ -177,7 +177,7 @@ class BoundKey:
             self._last += 1
 
     def forget_departed(self) -> None:
-        """Takes the steps by which the hub forgets departed names' dated use, as soon as the model allows them."""
+        """Takes the steps in which the hub forgets dated use of departed names, if the model allows them by now."""
         for name in list(self.names.values()):
             entry = name.any_scene.entry
             if (
@@ -220,7 +220,7 @@ class BoundKey:
         return Others(Constant(all_held), Constant(beyond), Constant(lost), Constant(lost_beyond))
 
     def _held_of(self, name: BoundName, looked: int) -> tuple[bool, Number, Number]:
-        """Returns whether the hub knows a name, and its amounts `held` and `held_beyond` in window `looked`."""
+        """Returns whether the hub knows a name, and the name's amounts `held` and `held_beyond` in window `looked`."""
         scene = name.scenes[looked]
         kept = name.sums.get(looked)
         if kept is not None and kept[0] is scene.entry and kept[1] is self.hub.window:
@@ -235,7 +235,7 @@ class BoundKey:
         return sum((amount for window, amount, until in taken if window == looked and now < until), start=0)
 
     def scene(self, name: BoundName, looked: int) -> ModelState:
-        """Returns the state of the node `name` in window `looked`: its own values, and the sums of all others'."""
+        """Returns the state of `name` in window `looked`, with the sums over all other names."""
         return name.scenes[looked]._replace(hub=self.hub, others=self._others(name, looked))
 
     # ------------------------------------------------------------ steps
@@ -253,9 +253,10 @@ class BoundKey:
         seen: Mapping[str, Number | bool] | None = None,
         chosen: Mapping[str, Number] | None = None,
     ) -> None:
-        """Takes a step of one name, after which its state had the values `seen`.
+        """Checks and takes a step of one name, after which its fields had the values `seen`.
 
-        Raises UnboundStep, or OutsideAssumption.
+        Raises UnboundStep if the model does not allow the step, OutsideAssumption if the proof assumes it not to
+        happen.
         """
         after: dict[int, ModelState] = {}
         for looked in name.scenes:
@@ -273,7 +274,7 @@ class BoundKey:
     def can(
         self, name: BoundName, action: str, seen: Mapping[str, Number | bool], chosen: Mapping[str, Number]
     ) -> bool:
-        """Returns whether the model would accept this step; does not take it."""
+        """Returns whether the model would accept a step, without taking it."""
         try:
             for looked in name.scenes:
                 self._moved(name, action, self.scene(name, looked), seen, chosen)
@@ -331,7 +332,7 @@ class BoundKey:
         hub: Mapping[str, Number | bool],
         of_names: Mapping[BoundName, Mapping[str, Number | bool]] | None = None,
     ) -> None:
-        """Takes a step of the hub that changes the states of all names, whose sums are those after it."""
+        """Checks and takes a step of the hub that changes all names' states; each gets the sums after the step."""
         of_hub = {f"hub.{of}": value for of, value in hub.items()}
         seen = {name: {**of_hub, **(of_names or {}).get(name, {})} for name in self.names.values()}
         before = {name: {looked: self.scene(name, looked) for looked in name.scenes} for name in self.names.values()}
@@ -366,7 +367,7 @@ class BoundKey:
         self.forget_old()
 
     def loses_data(self, knows: Mapping[BoundName, bool]) -> None:
-        """Takes the step by which the hub loses its data; `knows` is true for names that had no answer yet."""
+        """Takes the step by which the hub loses its data; `knows` is true for nodes that have had no answer yet."""
         self._taken_and_lost += self._taken
         self._taken = []
         for name in self.names.values():

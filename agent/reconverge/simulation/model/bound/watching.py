@@ -34,7 +34,7 @@ LOWERS: Final = "a node lowers what it holds"
 
 
 class NodeWatch:
-    """Follows one key of one limit at all nodes of a run."""
+    """Follows one key of one limit at all nodes of a run, and checks each step against the model."""
 
     def __init__(self, binding: BoundKey, limit: str, key: str, base_ns: int) -> None:
         self.binding = binding
@@ -51,7 +51,7 @@ class NodeWatch:
     # ------------------------------------------------------------ nodes
 
     def starts(self, syncer: Syncer) -> None:
-        """Notes that a process has started."""
+        """Notes that the process of `syncer` has started under a new name."""
         self._names[syncer] = self.binding.begin(syncer.node)
 
     def ends(self, syncer: Syncer) -> None:
@@ -65,7 +65,7 @@ class NodeWatch:
         return table.cells.get(self.key)
 
     def _read(self, syncer: Syncer) -> Values:
-        """Returns the amounts in a node's cell; without allowances if its lease is over or its name is new."""
+        """Returns the fields of the model read from a node's cell; allowances are 0 if its lease is over."""
         cell = self._cell(syncer)
         scene = self._names[syncer].any_scene
         if cell is None:
@@ -96,7 +96,11 @@ class NodeWatch:
         self.binding.passes(now_ns + self._base_ns)
 
     def catches_up(self, syncer: Syncer, used: int | None = None, *, lowers: bool = True) -> Values:
-        """Takes the steps of a node since its last exchange, until its use is `used`. Returns its cell's amounts."""
+        """Takes the steps that a node has made by itself since the last one taken. Returns the amounts in its cell.
+
+        `used` is the use at which to stop, None for the present one; without `lowers`, amounts that the node has
+        lowered are left to the next step.
+        """
         name, binding, seen = self._names[syncer], self.binding, self._read(syncer)
         wanted = seen["node.used"] if used is None else used
         window = int(seen["node.window"])
@@ -166,7 +170,7 @@ class NodeWatch:
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
 
     def starts_with(self, syncer: Syncer) -> None:
-        """Takes the step of a new name that takes over the unreported use of an earlier name of the node."""
+        """Takes the step by which a node's new name takes over use that the node has not reported under its old one."""
         used = self._read(syncer)["node.used"]
         self._cells[syncer] = self._cell(syncer)
         if used:
@@ -196,7 +200,7 @@ class NodeWatch:
         }
 
     def heard(self, syncer: Syncer, answer: Answer) -> None:
-        """Takes the step of a node that the hub has answered."""
+        """Takes the step of a node to which the hub's answer has come."""
         if answer.status is Status.STALE:
             return  # `gave_up` follows
         name, binding = self._names[syncer], self.binding

@@ -1,4 +1,4 @@
-"""Follows one key at the hub, as `watching.py` does at nodes: merges, and their effects on other names."""
+"""Follows one key at the hub, as `watching.py` does at nodes: merges, and their effects on other nodes' entries."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def class_of(limit: Limit) -> MeterClass | None:
 
 
 def is_bound(limit: Limit, policy: Policy) -> bool:
-    """Whether the model covers `limit` under `policy`: a class of limits, a bound, and no `cold_allowance`."""
+    """Whether the model covers `limit` under `policy`: its class, a policy with a bound, and no `cold_allowance`."""
     return class_of(limit) is not None and policy.overshoot_milli >= 0 and policy.cold_allowance == 0
 
 
 def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> KeyTerms:
-    """Returns the numbers that are the same in all states of a key of this limit."""
+    """Returns the settings of a key of this limit that are the same in all its states."""
     meter = class_of(limit)
     if meter is None:
         raise NotImplementedError(f"the model does not cover {limit}; ask `is_bound` first")
@@ -58,7 +58,7 @@ def _counts_ns(limit: Limit) -> int:
 
 
 class LedgerEntry(NamedTuple):
-    """A name's entry in the hub's ledger, in the present window of its cell."""
+    """The entry of one name in the hub's ledger, with its amounts in the present window of the cell."""
 
     allowance: int = 0
     base: int = 0
@@ -67,7 +67,7 @@ class LedgerEntry(NamedTuple):
 
 
 class LedgerSums(NamedTuple):
-    """The hub's cell of a key: its window, its entries and its sums."""
+    """The hub's cell of the followed key: its window, its entries and the sums over them."""
 
     window: int
     capacity: int
@@ -80,7 +80,7 @@ class Watch(NodeWatch):
     """Follows one key of one limit at all nodes and at the hub."""
 
     def ledger(self, hub: Any) -> LedgerSums | None:
-        """Returns the sums of the hub's ledger for the watched key; None if the hub has no cell of it."""
+        """Returns the hub's cell of the followed key; None if the hub has no such cell."""
         for (name, _, _, key), cell in hub._shards[0].cells.items():
             if name == self._limit and key == self.key:
                 entries = {of: self._entry(cell, entry) for of, entry in cell.entries.items()}
@@ -90,13 +90,13 @@ class Watch(NodeWatch):
         return None
 
     def _entry(self, cell: Any, entry: Any) -> LedgerEntry:
-        """Returns an entry with the amounts that the hub will read in the cell's present window."""
+        """Returns an entry of the cell with the amounts that it has in the cell's present window."""
         if self._window and entry.epoch != cell.epoch:
             return LedgerEntry(entry.base, entry.base, entry.overdraft, 0)
         return LedgerEntry(entry.allowance, entry.base if self._window else 0, entry.overdraft, entry.debt)
 
     def merged(self, batch: Batch, answer: Answer, before: LedgerSums | None, after: LedgerSums | None) -> None:
-        """Takes the steps of a hub that has merged a batch; `before` and `after` are its cell around the merge."""
+        """Takes the steps of a hub that has merged a batch; `before` and `after` are its cell before and after that."""
         name = self.binding.names.get(batch.node)
         if answer.status is not Status.MERGED or name is None:
             return
@@ -209,7 +209,7 @@ class Watch(NodeWatch):
         self.binding.step(name, gives_up, None, chosen)
 
     def _compare(self, name: BoundName, there: LedgerEntry) -> None:
-        """Rejects a change of a name's entry `there` since its last step, if no batch of the name was merged."""
+        """Raises UnboundStep if the entry of `name`, now `there`, has changed without a merge of its node's batch."""
         entry = name.any_scene.entry
         if there.debt < value_of(entry.debt) and self.binding.terms.meter is MeterClass.DATED:
             self.binding.step(name, "dated use expires at the hub", {"entry.debt": there.debt})
@@ -238,7 +238,7 @@ class Watch(NodeWatch):
         after: LedgerSums | None,
         title: str,
     ) -> None:
-        """Takes the step that ends the hub's wait after a loss of data, if the merge has raised any amount."""
+        """Takes the step that ends the hub's wait after a loss of data, if the merge of `report` granted anything."""
         if not is_known(self.binding.hub.waits) or report is None or after is None:
             return
         had = before.entries.get(title) if before is not None else None

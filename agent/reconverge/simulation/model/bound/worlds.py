@@ -41,14 +41,17 @@ class BoundRun:
 
 
 class Watching:
-    """The watches of one run, one for each followed key, and the hooks in the code that report to them."""
+    """The watches of one run, one for each followed key, and the hooks in nodes and hub that report events to them."""
 
     def __init__(self) -> None:
         self.run = BoundRun()
         self.watches: list[Watch] = []
 
     def note(self, happens: str, *arguments: Any) -> None:
-        """Reports an event to all watches, until a step has violated an assumption of the proof."""
+        """Reports an event to all watches, by the name of their method for it.
+
+        Does nothing once a step was rejected, or was one that the proof assumes not to happen.
+        """
         if self.run.rejected or self.run.outside:
             return
         try:
@@ -60,7 +63,7 @@ class Watching:
             self.run.rejected = str(rejected)
 
     def attach(self, syncer: Syncer) -> None:
-        """Hooks into the syncer of a node, to report its exchanges."""
+        """Hooks into the syncer of a node, so that its exchanges are reported to the watches."""
         take, merged, failed, leave = syncer.take, syncer.merged, syncer.failed, syncer.leave
 
         def leaves(now_ns: int) -> None:
@@ -88,7 +91,7 @@ class Watching:
         syncer.failed, syncer.leave = fails, leaves  # type: ignore[method-assign]
 
     def attach_hub(self, hub: Any, rule: Any, now_ns: Any) -> None:
-        """Hooks into a hub, to report its merges and losses of data."""
+        """Hooks into a hub, so that its merges and losses of data are reported to the watches."""
         merge, lose_data = hub.merge, hub.lose_data
 
         def merges(batch: Batch) -> Answer:
@@ -230,7 +233,10 @@ def bound_case(case: Case) -> BoundRun:
 
 
 def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) -> tuple[list[str], BoundRun]:
-    """Lets up to `steps` events happen in a random order, checked. Returns their names, and the outcome."""
+    """Lets up to `steps` events happen in a random order, and checks each step against the model.
+
+    Returns the names of the events, and the outcome.
+    """
     random, events = Random(f"walk {seed}"), case.events()
     world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
     names: list[str] = []
@@ -246,7 +252,7 @@ def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) ->
 
 
 def bound_path(case: Exploration, names: Sequence[str]) -> BoundRun:
-    """Lets the events `names` happen in this order, checked. Returns the outcome."""
+    """Lets the events `names` happen in this order, and checks each step against the model. Returns the outcome."""
     events = {event.name: event for event in case.events()}
     world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
     for name in names:

@@ -83,9 +83,9 @@ class ClaimNode:
             self._asked.append((key, cost, cells))
 
     def goes_on(self) -> list[tuple[str, int, int]]:
-        """Decides all waiting requests again, and ends the wait of those that are not admitted.
+        """Decides all waiting requests again, and ends the wait of those that are refused, too.
 
-        Returns the key, the cost and the window of each that was admitted.
+        Returns the key, the cost and the window of each request that was admitted.
         """
         gate, admitted = gate_of(self._table), list[tuple[str, int, int]]()
         for key, cost, cells in self._asked:
@@ -103,7 +103,7 @@ class ClaimNode:
         self.refunded += cost
 
     def sees(self, key: str) -> int:
-        """Returns the use of a key by all nodes, as far as this node knows it."""
+        """Returns the use of a key by all nodes, as this node estimates it from answers and its own requests."""
         return self._table.usage(key).total
 
     async def exchanges(self) -> None:
@@ -119,14 +119,14 @@ class ClaimNode:
                 await self._exchanges(syncer)
 
     async def loses_an_answer(self) -> Batch | None:
-        """Sends a batch and loses the answer. Returns the batch, or None if there was nothing to send."""
+        """Exchanges a batch, but drops the answer. Returns the batch; None if there was nothing to send."""
         batch = self.loses_a_request()
         if batch is not None:
             await self.hub.exchange(batch)
         return batch
 
     def loses_a_request(self) -> Batch | None:
-        """Takes the next batch from the node without sending it. Returns it, so that it may arrive later."""
+        """Takes the next batch from the node, which then counts it as lost. Returns it; None if there is none."""
         syncer = self._random.choice(self._syncers)
         batch = syncer.take(self._clock.monotonic_ns())
         if batch is not None:
@@ -197,7 +197,7 @@ class Truth:
 
 
 class FleetOfClaims:
-    """The nodes of one fleet, their true admissions, and the messages that were lost."""
+    """The nodes of one fleet, the cost that they have truly admitted, and the messages that were lost."""
 
     def __init__(self, hubs: list[Hub], clock: Clock, *, limit: Limit, policy: Policy, random: Random) -> None:
         self._clock = clock
@@ -239,7 +239,7 @@ class FleetOfClaims:
             self._clock.advance_ns(int(random.choice(parts) * min(self._limit.window_ns, LEASE_NS)))
 
     def ask(self, member: ClaimNode, key: str, cost: int, *, times: int) -> None:
-        """Sends `times` requests to one node; some of those admitted are settled for less."""
+        """Sends `times` requests to one node, and settles some of the admitted requests for less."""
         truth = self.truth[key]
         for _ in range(times):
             epoch = member.admits(key, cost)

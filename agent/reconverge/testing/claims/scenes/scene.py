@@ -46,14 +46,14 @@ LIMIT: Final = limit()
 
 
 class ReportedCell(NamedTuple):
-    """A report about one key, and the limit to which it belongs."""
+    """A node's report about one key, and the limit to which the key belongs."""
 
     limit: LimitReport
     report: CellReport
 
 
 class Allowances(NamedTuple):
-    """The allowances of a node for one key, as far as the node knows."""
+    """The allowances of a node for one key, as the node remembers them from answers."""
 
     epoch: int = 0
     allowance: int = 0
@@ -159,7 +159,7 @@ class Voice:
         )
 
     async def sends(self, batch: Batch) -> Answer:
-        """Sends a batch to the hub, and returns the answer, as if it were lost: this node remembers nothing of it."""
+        """Sends a batch to the hub and returns the answer, but remembers nothing of it, as if the answer were lost."""
         return await self.hub.exchange(batch)
 
     async def exchanges(self, batch: Batch) -> Answer:
@@ -193,7 +193,7 @@ class Voice:
         previous: int = 0,
         epoch: int | None = None,
     ) -> ReportedCell:
-        """Returns a report about a key of which the hub grants no more than `waits`, the cost of waiting requests."""
+        """Returns a report that asks about a key: the hub grants at most `waits`, the cost of the waiting requests."""
         allowance = current if of.algorithm == FIXED_WINDOW else 0
         floats = of.algorithm == TOKEN_BUCKET and self.allowances.get((of.name, key), Allowances()).at_hub
         said = self.cell(
@@ -211,7 +211,7 @@ class Voice:
         previous: int = 0,
         epoch: int | None = None,
     ) -> CellAnswer:
-        """Exchanges a report about a key of which the hub grants no more than `waits`, the cost of waiting requests.
+        """Exchanges a report that asks about a key: the hub grants at most `waits`, the cost of the waiting requests.
 
         Returns the hub's answer about that key.
         """
@@ -220,11 +220,11 @@ class Voice:
         return answer
 
     async def says_hello(self) -> Answer:
-        """Sends an empty batch, so that the hub knows this node."""
+        """Sends an empty batch, so that the hub knows this node, and returns the answer."""
         return await self.exchanges(self.batch())
 
     async def leaves(self, *cells: ReportedCell, limits: tuple[LimitReport, ...] = ()) -> Answer:
-        """Sends the node's last batch, with these `cells`, and drops all its allowances."""
+        """Sends the node's last batch, with these `cells`, and drops all its allowances. Returns the answer."""
         given_back = [
             ReportedCell(said.limit, said.report._replace(allowance=0, base=0, overdraft=0, need_milli=0))
             for said in cells
@@ -245,7 +245,7 @@ class Scene:
 
     @property
     def time_travel(self) -> bool:
-        """Whether the hub uses the test's clock, so that the test can let time pass."""
+        """Whether the hub uses the test's clock, so that the test can move the hub's time."""
         return isinstance(self.clock, ManualClock)
 
     def hub_us(self) -> int:
@@ -268,7 +268,7 @@ class Scene:
     def voice(
         self, *, hub: Hub | None = None, account: str | None = None, shard: int = 0, lease_us: int = LEASE_US
     ) -> Voice:
-        """Returns a new node, with a hub object of its own unless `hub` is given, or a hub can have one object only."""
+        """Returns a new node, which uses `hub`, or else a hub object of its own if the hub allows several objects."""
         number = next(self._numbers)
         return Voice(
             hub or self.another_hub(),

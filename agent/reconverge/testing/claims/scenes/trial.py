@@ -16,7 +16,7 @@ Tried: TypeAlias = Callable[..., Awaitable[None]]
 
 
 class Trial:
-    """The methods by which a claim gets its hub; a suite overrides those that it can."""
+    """The methods by which a claim gets its hub; a suite overrides those that its hub supports."""
 
     own_clock: ClassVar[bool] = False
     """Whether the hub uses a clock of its own, and ignores the one that `make_hub` is given.
@@ -83,7 +83,7 @@ class Trial:
 
 
 def claim(tried: Tried) -> Callable[[Any], None]:
-    """Turns a coroutine function of a suite, which gets a scene, into a test that needs no plugin."""
+    """Turns a coroutine method of a suite, which gets a scene, into a plain test method that needs no pytest plugin."""
 
     def test(self: Any) -> None:
         self.on_a_scene(partial(tried, self))
