@@ -12,11 +12,11 @@
 # requested. A request in the middle of a decision of the same thread, as in a finalizer, is put off until the decision
 # is made.
 #
-#     with / async with      gives the slot back at the end of the block, however the block ends release()
-#     gives it back earlier; a second call changes nothing the last reference     goes: the slot is given back and
-#     counted (`dropped`), since no code is left that could do it a copy                 cannot be made: `copy`,
-#     `deepcopy` and `pickle` raise TypeError (`runtime/unique.py`) a fork                 the child's slots belong to
-#     the parent: the child gives nothing back
+#     with / async with      gives the slot back at the end of the block, however the block ends
+#     release()              gives it back earlier; a second call changes nothing
+#     the last reference     goes: the slot is given back and counted (`dropped`), as no code is left that could do it
+#     a copy                 cannot be made: `copy`, `deepcopy` and `pickle` raise TypeError (`runtime/unique.py`)
+#     a fork                 leaves the slots to the parent: the child gives nothing back
 #
 # One gap is left: a signal handler that raises between the charge and the fields of the slot. Python cannot close it,
 # and the slot comes back when its process ends.
