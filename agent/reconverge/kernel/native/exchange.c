@@ -22,9 +22,6 @@
 #define OVERDRAFT_FRACTION 0.01
 #define NEEDS_MIN 4
 #define FREE_SHARE 0.25
-#define BASE_MARGIN 1.5
-#define BASE_SHARE 0.8
-#define REQUESTS_MIN 8
 #define GRID_PARTS 8
 
 static inline Store *
@@ -402,11 +399,8 @@ is_comfortable(const Terms *terms, const Cell *cell, i64 headroom)
         return false;
     }
     double needs = larger(cell->fleet_needs, need);
-    if (terms->kind == FIXED && !terms->small_allowances) {
-        double share = needs > 0 ? need / needs : 0.0, window_s = (double)terms->window_ns / 1e9;
-        if ((double)cell->base < smaller(BASE_MARGIN * cell->demand * window_s, BASE_SHARE * capacity * share)) {
-            return false;
-        }
+    if (!begins_well(terms, cell, needs)) {
+        return false;
     }
     double others = NEED_MARGIN * larger(0.0, cell->fleet_demand - cell->demand) * ((double)terms->interval_ns / 1e9);
     return left >= larger(NEEDS_MIN * (soon + others), needs + FREE_SHARE * capacity);

@@ -72,20 +72,34 @@ def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:
     if cell.free < FREE_SHARE * left:
         return False
     needs = max(cell.fleet_needs, need)
-    if table.meter.aligned and not table.small_allowances:
-        share = need / needs if needs > 0 else 0.0
-        if cell.base < min(BASE_MARGIN * cell.demand * table.window_s, BASE_SHARE * cell.capacity * share):
-            return False
+    if not _begins_well(cell, needs):
+        return False
     others = NEED_MARGIN * max(0.0, cell.fleet_demand - cell.demand) * seconds(table.interval_ns)
     return left >= max(NEEDS_MIN * (expected + others), needs + FREE_SHARE * cell.capacity)
 
 
 def is_used_up(cell: Cell) -> bool:
-    """Returns whether the cell's fixed window is used up, as of an answer about that window."""
+    """Returns whether the cell's fixed window is used up, as of an answer about that window.
+
+    False for a limit of few requests, and if the node would begin the next window with too little.
+    """
     table = cell.table
     if not table.silence_ns or not table.meter.aligned or cell.at_hub or cell.waiters:
         return False
-    return cell.capacity - cell.fleet_used < table.unit
+    if cell.capacity < REQUESTS_MIN * cell.nodes * table.unit:
+        return False
+    needs = max(cell.fleet_needs, float(cell.need_milli) / 1000)
+    return cell.capacity - cell.fleet_used < table.unit and _begins_well(cell, needs)
+
+
+def _begins_well(cell: Cell, needs: float) -> bool:
+    """Returns whether the node begins the cell's next window with enough, if all nodes need `needs` together."""
+    table = cell.table
+    if not table.meter.aligned or table.small_allowances:
+        return True
+    share = float(cell.need_milli) / 1000 / needs if needs > 0 else 0.0
+    enough = min(BASE_MARGIN * cell.demand * table.window_s, BASE_SHARE * cell.capacity * share)
+    return cell.base >= max(enough, float(table.unit))
 
 
 def speaks_below(cell: Cell) -> int:
