@@ -18,9 +18,10 @@ import httpx
 import pytest
 import redis
 import redis.asyncio
+import requests
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import override_settings
-from fastapi import Depends, Header
+from fastapi import Depends, FastAPI, Header
 from limits.storage import MemoryStorage
 
 from reconverge import Agent, Limit
@@ -40,11 +41,12 @@ from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from reconverge.integrations.opentelemetry import instrument
 from reconverge.integrations.prometheus import AgentCollector
+from reconverge.integrations.requests import LimitedAdapter
 from reconverge.integrations.usage_prometheus import UsageCollector
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.published.settings import checked as settings_checked
-from reconverge.shedding import AdaptiveConcurrency, Stack
+from reconverge.shedding import AdaptiveConcurrency, RequestRate, Stack
 from reconverge.testing import ManualClock
 from reconverge.usage import Meter, UsageReporter
 from reconverge_sync.memory import MemoryHub
@@ -112,6 +114,46 @@ def settle_again() -> None:
     reservation = Agent("memory://").limit("settled-twice", "20/minute").reserve("ada", 8)
     reservation.settle(5)
     reservation.settle(3)
+
+
+def run_without_a_slot() -> None:
+    render = Agent("memory://").concurrency("rendered-blindly", 1)
+    with render.slot("ada"), render.slot("ada"):
+        pass
+
+
+def run_without_an_estimate() -> None:
+    limiter = Agent("memory://").limit("spent-blindly", "10/minute")
+    for _ in range(2):
+        with limiter.reserve("ada", 8) as reservation:
+            reservation.spend(5)
+
+
+def run_though_shed() -> None:
+    stack = Stack(RequestRate(Agent("memory://").limit("shed-blindly", "1/minute")))
+    for _ in range(2):
+        with stack.enter("ada", "GET"):
+            pass
+
+
+def capped_in_vain() -> None:
+    Contracts(Agent("memory://"), {"plans": {"free": {"limits": {"api": "5/minute"}}}}, caps={"apis": "3/minute"})
+
+
+def fetch_by_a_class() -> None:
+    session = requests.Session()
+    session.mount("http://", _any(LimitedAdapter))
+    session.get("http://localhost/")
+
+
+def limit_twice() -> None:
+    app, agent = flask.Flask("x"), Agent("memory://")
+    for _ in range(2):
+        FLASK(where, app=app, agent=agent, default_limits=["5/minute"])
+
+
+def task(self: object, customer: str) -> None:
+    """Is the function of a task that gets itself first."""
 
 
 def meter_without_reporter() -> None:
@@ -187,6 +229,17 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     ),
     "switch again": (switch_again, ("'login'", "from 'on' to 'shadow'", "limiter.switch('shadow')")),
     "settled again": (settle_again, ("settled for 5", "again for 3", "settle() once")),
+    "slot not looked at": (run_without_a_slot, ("'rendered-blindly' has refused a block, which ran", "if slot:")),
+    "estimate not looked at": (run_without_an_estimate, ("'spent-blindly' has refused a block", "if reservation:")),
+    "admission not looked at": (run_though_shed, ("has refused a block, which ran", "if admission:")),
+    "servers": (
+        lambda: Agent("redis://one:6379,two:6379/0"),
+        ("one:6379,two:6379", "names several servers", "redis+sentinel://HOST,HOST/SERVICE", "redis+cluster://"),
+    ),
+    "servers of a secret": (
+        lambda: Agent("valkeys://ada:ses,ame@one,two"),
+        ("names several servers", "valkeys+cluster://"),
+    ),
     "unstarted": (meter_without_reporter, ("UsageReporter was never started", "call reporter.start()")),
     "storage": (lambda: Agent(_any(MemoryStorage())), ("storage of the package limits", "Agent('redis://")),
     "table": (lambda: Agent(_any({"url": "redis://localhost"})), ("is a table", "Agent(URL, name=value)")),
@@ -208,6 +261,45 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     "slot of a rate": (lambda: _any(limit("5/minute")).slot("ada"), ("'login'", "no slots", "agent.concurrency")),
     "rate of slots": (lambda: _any(slots()).allow("ada"), ("'allow'", "in progress", "with limiter.slot(key)")),
     "called dependency": (called_dependency, ("leave the last () out",)),
+    "limiter as a decorator": (
+        lambda: _any(limit("5/minute"))(where),
+        ("'login'", "no function, decorator or dependency", "@limited(limiter)"),
+    ),
+    "limiter as a dependency": (
+        lambda: FastAPI().get("/", dependencies=[Depends(_any(limit("5/minute")))])(where),
+        ("'login'", "Depends(limits(limiter)) in FastAPI"),
+    ),
+    "cap": (capped_in_vain, ("'apis' caps nothing", "the plans have api", "did you mean 'api'?")),
+    "key of a transport": (
+        lambda: LimitedTransport(limit("9/s"), key=_any("api.github.com")),
+        ("key='api.github.com'", "a function of the request", "key=lambda request"),
+    ),
+    "cost of a transport": (
+        lambda: AsyncLimitedTransport(limit("9/s"), cost=_any(3)),
+        ("cost=3", "a function of the request", "cost=lambda request"),
+    ),
+    "key of an adapter": (lambda: LimitedAdapter(limit("9/s"), key=_any("host")), ("key='host'", "key=lambda request")),
+    "class of a transport": (
+        lambda: httpx.Client(transport=_any(LimitedTransport)).get("http://localhost/"),
+        ("LimitedTransport", "is a class", "LimitedTransport(limiter)"),
+    ),
+    "class of an adapter": (fetch_by_a_class, ("LimitedAdapter", "is a class", "LimitedAdapter(limiter)")),
+    "key of other arguments": (
+        lambda: limited("5/minute", agent=Agent("memory://"), key=lambda customer: customer)(task),
+        ("key=", "takes others", "key=lambda self, customer: ..."),
+    ),
+    "cost of other arguments": (
+        lambda: limited("5/minute", agent=Agent("memory://"), cost=lambda: 2)(task),
+        ("cost=", "takes others", "cost=lambda self, customer: ..."),
+    ),
+    "messages of FastAPI": (
+        lambda: aiter(FASTAPI("memory://").messages("5/minute")),
+        ("belong to a websocket", "messages(socket)"),
+    ),
+    "messages of aiohttp": (
+        lambda: aiter(AIOHTTP(agent="memory://").messages("5/minute")),
+        ("belong to a websocket", "messages(request, socket)"),
+    ),
     "sync transport": (
         lambda: httpx.AsyncClient(transport=_any(LimitedTransport(limit("9/s")))).__aenter__().send(None),
         ("'LimitedTransport'", "is for httpx.Client", "AsyncLimitedTransport"),
@@ -329,6 +421,14 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "asgi header": (lambda: ASGI(asgi_app, "5/minute", agent="memory://", key_func=user), ("'x_user'", "FastAPI's")),
     "asgi limit first": (lambda: ASGI("5/minute", asgi_app), ("app='5/minute'", "give the application first")),
     "wsgi limit first": (lambda: WSGI("5/minute", flask.Flask("x")), ("app='5/minute'", "give the application first")),
+    "wsgi in Django": (
+        lambda: WSGI(lambda request: request, "5/minute"),
+        ("takes one argument", "'reconverge.integrations.django.RateLimitMiddleware'"),
+    ),
+    "asgi in Django": (
+        lambda: ASGI(signed_in, "5/minute"),
+        ("takes one argument", "'reconverge.integrations.django.RateLimitMiddleware'"),
+    ),
     "asgi key by position": (lambda: ASGI(asgi_app, "5/minute", by_ip), ("by_ip", "key_func=by_user")),
     "wsgi key by position": (lambda: WSGI(flask.Flask("x"), "5/minute", by_ip), ("by_ip", "key_func=by_user")),
     "flask twice": (lambda: FLASK(flask.Flask("x"), key_func=where), ("key_func=", "write Limits(key_func, app=app)")),
@@ -340,6 +440,10 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
         ("align='calendar'", "Limit.parse('5/minute', align='calendar')"),
     ),
     "flask key": (lambda: FLASK(where, agent="memory://").limit("5/minute", key="ip"), ("key='ip'", "key_func")),
+    "flask twice for all": (
+        limit_twice,
+        ("<Flask 'x'> has two Limits for all requests", "each of which charges them", "make one"),
+    ),
     "flask redis": (lambda: FLASK(where, redis=redis.Redis()), ("redis=", "is called agent here")),
     "flask default": (
         lambda: FLASK(where, agent="memory://", default_limits=100),

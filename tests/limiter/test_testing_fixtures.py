@@ -123,3 +123,4 @@ def test_the_package_in_place_of_its_module_loads_the_fixtures(tmp_path: Path) -
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=RUNS_S_MAX, check=False)
 
     assert 0 == done.returncode, done.stdout
+    assert "no agent has it; write Agent('memory://', clock=manual_clock)" in done.stdout

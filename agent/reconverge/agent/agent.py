@@ -564,8 +564,8 @@ class Agent:
         if terms is None:
             return None
         if any(each.smooth for each in quotas.values()):
-            problem = "counts certain refusals, and a smooth limit has none; leave it out"
-            raise InvalidSetting("block_for", block_for, problem)
+            problem = "counts certain refusals, and a smooth limit has none; leave it out, with block_for"
+            raise InvalidSetting("block_after", block_after, problem)
         known = self._limiters.get(name)
         bans = None if known is None else known.control.bans
         if known is not None and (bans is None or bans.terms != terms):

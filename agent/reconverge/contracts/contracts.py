@@ -70,7 +70,7 @@ from reconverge.contracts.model import (
 )
 from reconverge.contracts.on_demand.customers import OnDemandCustomers
 from reconverge.contracts.store.reader import ContractsReader
-from reconverge.contracts.terms import Term, Terms, cap_as_said, switch_at, within_cap
+from reconverge.contracts.terms import Term, Terms, cap_as_said, log_idle, switch_at, within_cap
 from reconverge.decision import Decision, Usage
 from reconverge.errors import CostExceedsQuota, HubUnavailable, InvalidLimit, InvalidSetting, LimitConflict, NeedsSlot
 from reconverge.limit.quotas import TIER
@@ -152,6 +152,7 @@ class Contracts:
         self.version = 0
         """The version of the document in force."""
         self.replace(document)
+        log_idle(self._caps, self._document)
         agent.on_forget(self._forget)
 
     # ------------------------------------------------------------ what is in force

@@ -49,7 +49,7 @@ class MissingFact(ReconvergeError, ValueError):
     def __init__(self, limit: str, fact: str, advice: str = "") -> None:
         self.limit = limit
         self.fact = fact
-        advice = advice or f"which the request does not name; pass {fact}=..."
+        advice = advice or f"which the request does not name; pass {fact}=..., in a rule facts={{{fact!r}: ...}}"
         super().__init__(f"limit {limit!r} counts by {fact!r}, {advice}")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import inf
@@ -21,9 +22,11 @@ from reconverge.contracts.model import (
     overridden,
     same_cells,
 )
-from reconverge.errors import InvalidLimit, InvalidSetting
+from reconverge.errors import InvalidLimit, InvalidSetting, asked
 from reconverge.limit.limit import Limit
 from reconverge.published.caps import capped
+
+logger = logging.getLogger("reconverge")
 
 NO_ENTRY: Final = Customer(plan="")
 """Stands for the contract of a customer that has no entry."""
@@ -171,6 +174,14 @@ def cap_as_said(name: str, text: str) -> Limit:
         return Limit.parse(text)
     except InvalidLimit as error:
         raise InvalidSetting("caps", text, f"is no valid cap for the limit {name!r}: {error.problem}") from None
+
+
+def log_idle(caps: Iterable[str], document: Document) -> None:
+    """Logs each name in `caps` that no plan has. It is no error, as a later document may have such a limit."""
+    named = sorted({name for plan in document.plans.values() for name in plan.limits})
+    for name in set(caps).difference(named):
+        have = f"the plans have {', '.join(named)}{asked(name, named)}"
+        logger.warning("reconverge: the cap of %r caps nothing, as no plan has such a limit; %s", name, have)
 
 
 def within_cap(limit: Limit, cap: Limit, name: str) -> Limit:

@@ -20,6 +20,8 @@ UNKNOWN_OPTION: Final = "has an option that is not known"
 EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
 """For each scheme, the extra of this package that installs its hub; schemes not listed need the extra `redis`."""
 
+ONE_SERVER: Final = frozenset(("redis", "rediss", "valkey", "valkeys"))
+"""The schemes of URLs that name one server, and that have variants for several."""
 
 Credentials = Callable[[], Sequence[str]]
 """Returns the present login to a hub, `(user, password)` or `(password,)`; may take a while, for example to fetch
@@ -49,6 +51,9 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
         InvalidSetting: the URL cannot be read.
     """
     scheme = scheme_of(url)
+    if scheme in ONE_SERVER and "," in re.split("[/?]", url.rpartition("@")[2].rpartition("://")[2])[0]:
+        problem = f"names several servers; write {scheme}+sentinel://HOST,HOST/SERVICE or {scheme}+cluster://HOST,HOST/"
+        raise InvalidSetting("hub", redacted(url), problem)
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
     if scheme not in entries:
         raise UnknownHub(scheme, {*entries, MEMORY})

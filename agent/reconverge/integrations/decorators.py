@@ -85,6 +85,7 @@ def limited(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         here = inspect.currentframe()
         warn_if_registered(function, here and here.f_back)
+        _check_taken(function, key=key, cost=cost)
         if isinstance(limits, Limiter):
             limiter = limits
         else:
@@ -138,6 +139,18 @@ def _check_functions(**found: object) -> None:
             raise InvalidSetting(
                 what, value, "is a coroutine function, which would never be awaited; use a plain function"
             )
+
+
+def _check_taken(function: Callable[..., object], **found: object) -> None:
+    """Raises InvalidSetting for a function that no call of `function` has the right number of arguments for."""
+    named = list(inspect.signature(function).parameters.values())
+    least = sum(each.default is each.empty for each in named)
+    if all(each.kind is each.POSITIONAL_OR_KEYWORD for each in named):
+        for what, value in found.items():
+            if callable(value) and not any(keys.takes(value, number) for number in range(least, len(named) + 1)):
+                problem = f"is called with the arguments of {name_of(function)}, and takes others; write "
+                example = f"{what}=lambda {', '.join(each.name for each in named)}: ..."
+                raise InvalidSetting(what, name_of_function(value), problem + example)
 
 
 def _check_agent(agent: object, *, needed: bool) -> None:

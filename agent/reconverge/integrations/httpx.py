@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Unpack
 
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra, PortableError
-from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, used_up
+from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, check_functions, checked_call, used_up
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 try:
@@ -84,10 +84,12 @@ class LimitedTransport(httpx.BaseTransport):
     ) -> None:
         self.outgoing = Outgoing(limiter, **settings)
         self._inner = httpx.HTTPTransport() if inner is None else inner
+        check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def handle_request(self, request: httpx.Request | None = None) -> httpx.Response:
+        request = checked_call(request, LimitedTransport)
         key = self._key(request)
         if key is None:
             return self._inner.handle_request(request)
@@ -123,10 +125,12 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
     ) -> None:
         self.outgoing = Outgoing(limiter, **settings)
         self._inner = httpx.AsyncHTTPTransport() if inner is None else inner
+        check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx.Request | None = None) -> httpx.Response:
+        request = checked_call(request, AsyncLimitedTransport)
         key = self._key(request)
         if key is None:
             return await self._inner.handle_async_request(request)

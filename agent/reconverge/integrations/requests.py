@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from reconverge.clock import Seconds
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra, PortableError
-from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, used_up
+from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, check_functions, checked_call, used_up
 from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.limiter.asking import ASK
 from reconverge.limiter.faces.rate_limiter import RateLimiter
@@ -83,6 +83,7 @@ class LimitedAdapter(HTTPAdapter):
             server=server,
             resource=resource,
         )
+        check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
         super().__init__(**options)
@@ -92,7 +93,8 @@ class LimitedAdapter(HTTPAdapter):
         ours = {"outgoing": self.outgoing, "_key": self._key, "_cost": self._cost}
         return {**super().__getstate__(), **ours, "max_retries": _as_given(self.max_retries)}
 
-    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+    def send(self, request: requests.PreparedRequest | None = None, *args: Any, **options: Any) -> requests.Response:
+        request = checked_call(request, LimitedAdapter)
         key = self._key(request)
         if key is None:
             return super().send(request, *args, **options)

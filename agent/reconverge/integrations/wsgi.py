@@ -300,6 +300,8 @@ def refuse(outcome: Outcome, environment: Environment, start_response: StartResp
         except Exception as error:  # noqa: BLE001  # the request is refused anyway
             outcome.guard.failed(error, "on_breach")
             anew = (sys.exc_info(),)
+    else:
+        outcome.log_unsendable("an application of WSGI, such as a Response of Werkzeug")
     start_response(status, list(refusal.fields), *anew)
     return [] if environment.get("REQUEST_METHOD") == "HEAD" else [refusal.body]
 

@@ -46,7 +46,9 @@ class Reservation(Unique):
     interpreter deletes the object.
     """
 
-    __slots__ = ("_charged", "_charges", "_key", "_on_abandon", "_report", "_settled", "_spent", "decision", "estimate")
+    __slots__ = (
+        "_charged", "_charges", "_decision", "_key", "_on_abandon", "_report", "_seen", "_settled", "_spent", "estimate"
+    )  # fmt: skip
 
     def __init__(
         self, charges: Sequence[Charged], key: str, estimate: int, decision: Decision, on_abandon: OnAbandon
@@ -58,9 +60,16 @@ class Reservation(Unique):
         self._charged = estimate
         self._spent: int | None = None
         self._report: Callable[[int], None] | None = None
+        self._seen = False
+        """Whether the caller has looked at the decision."""
         self.estimate = estimate
-        self.decision = decision
-        """The decision about the estimate."""
+        self._decision = decision
+
+    @property
+    def decision(self) -> Decision:
+        """Returns the decision about the estimate."""
+        self._seen = True
+        return self._decision
 
     @property
     def allowed(self) -> bool:
@@ -74,7 +83,7 @@ class Reservation(Unique):
         if the estimate was admitted. Raises InvalidCost, also for more than 10**12.
         """
         self._check(actual)
-        if self._settled or not self.allowed:
+        if self._settled or not self._decision.allowed:
             if self._settled and actual not in {0, self._charged}:
                 self._log_again(actual)
             return
@@ -100,7 +109,7 @@ class Reservation(Unique):
         refused, have no effect. Raises InvalidCost, also if the sum would be more than 10**12.
         """
         self._check((self._spent or 0) + Table.check_cost(cost))
-        if self._settled or not self.allowed:
+        if self._settled or not self._decision.allowed:
             return
         self._spent = (self._spent or 0) + cost
         if self._spent > self._charged:
@@ -139,6 +148,8 @@ class Reservation(Unique):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if not (self._seen or self._decision.allowed):
+            log_unseen(self._decision.binding, "limiter.reserve(key, cost) as reservation: if reservation: ...")
         if self._settled:
             return
         if self._spent is not None:
@@ -155,8 +166,15 @@ class Reservation(Unique):
         self.__exit__(kind, error, traceback)
 
     def __repr__(self) -> str:
-        state = "settled" if self._settled else "allowed" if self.allowed else "refused"
+        state = "settled" if self._settled else "allowed" if self._decision.allowed else "refused"
         return f"Reservation({self._key!r}, estimate={self.estimate}, {state})"
+
+
+def log_unseen(name: str, remedy: str) -> None:
+    """Logs, once for each limit, that a block ran which was refused and had not looked whether it was."""
+    if _logged.is_new((log_unseen, name)):
+        problem = "has refused a block, which ran all the same, as it did not look; write: with"
+        logger.warning("reconverge: %r %s %s", name, problem, remedy)
 
 
 def check_on_abandon(on_abandon: object) -> None:

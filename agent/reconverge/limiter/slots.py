@@ -40,6 +40,7 @@ from reconverge.errors import InvalidSetting, LeaseEnded
 from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.awaiting import undecided
+from reconverge.limiter.reservation import log_unseen
 from reconverge.limiter.waiting.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
 from reconverge.runtime.interruptions import has_a_loop
 from reconverge.runtime.unique import Unique
@@ -58,6 +59,7 @@ LIFO: Final = "lifo"
 CANCEL: Final = "cancel"
 LEASE_LOOK_MIN_S: Final = 0.001
 """The shortest time between two checks whether a lease has ended."""
+REMEDY: Final = "limiter.slot(key) as slot: if slot: ..."
 OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
 
 
@@ -76,7 +78,9 @@ class Slot(Unique):
     A limit that is off or in shadow admits all blocks: the slot is true then, and takes up none of the limit's slots.
     """
 
-    __slots__ = ("__weakref__", "_cancels", "_costs", "_decision", "_door", "_key", "_terms", "_timer", "cell", "cost")
+    __slots__ = (
+        "__weakref__", "_cancels", "_costs", "_decision", "_door", "_key", "_seen", "_terms", "_timer", "cell", "cost"
+    )  # fmt: skip
 
     def __init__(self, door: SlotDoor, key: str, terms: SlotTerms) -> None:
         self._door = door
@@ -91,11 +95,14 @@ class Slot(Unique):
         self.cost = 0
         """The number of the limit's slots that this object holds now."""
         self._decision: Decision | None = None
+        self._seen = False
+        """Whether the caller has looked whether the slot was granted."""
         self._costs = door.checked(key, terms)
 
     @property
     def decision(self) -> Decision | None:
         """Returns the decision about the slot; None before the slot was requested."""
+        self._seen = True
         cell = self.cell
         if self._decision is None and cell is not None:
             self._decision = self._door.table.explain_held(cell, self._costs[0])
@@ -104,6 +111,7 @@ class Slot(Unique):
     @property
     def held(self) -> bool:
         """Whether this object holds slots now."""
+        self._seen = True
         return self.cost > 0
 
     @property
@@ -115,9 +123,10 @@ class Slot(Unique):
         decision = self._decision
         if decision is None and self.cell is None:  # a caller that forgot the block would be refused for ever
             raise TypeError(
-                f"a slot of {self._door.name!r} is requested where its block begins, and was not yet; write: "
-                "with limiter.slot(key) as slot: if slot: ..."
+                f"a slot of {self._door.name!r} is requested where its block begins, and was not yet; "
+                f"write: with {REMEDY}"
             )
+        self._seen = True
         return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
 
     def acquire(self) -> Self:
@@ -148,6 +157,12 @@ class Slot(Unique):
         if self.cost > 0 and self._terms.on_lease_end is not None:
             self._watch_lease(asyncio.current_task())
         return self
+
+    def _end(self) -> None:
+        """Ends the block: gives the slot back, or logs that a refused block has not looked."""
+        if not (self._seen or self._decision is None or self._decision.allowed):
+            log_unseen(self._door.name, REMEDY)
+        self.release()
 
     def release(self) -> None:
         """Gives the slot back. Only the first call counts, from any thread; never waits, and never fails."""
@@ -191,7 +206,7 @@ class Slot(Unique):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.release()
+        self._end()
 
     async def __aenter__(self) -> Self:
         return await self.acquire_async()
@@ -199,7 +214,7 @@ class Slot(Unique):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.release()
+        self._end()
         if self._cancels is None:
             return
         cancels, self._cancels = self._cancels, None

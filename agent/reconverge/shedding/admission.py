@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from reconverge.limiter.reservation import log_unseen
 from reconverge.runtime.unique import Unique
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, ShedRefusal, Ticket
 
@@ -68,7 +69,7 @@ class Admission(Unique):
     as a measure of the load.
     """
 
-    __slots__ = ("_stack", "_tickets", "away", "finished", "rank", "refusal", "would_refuse")
+    __slots__ = ("_refusal", "_seen", "_stack", "_tickets", "away", "finished", "rank", "would_refuse")
 
     def __init__(
         self,
@@ -86,10 +87,17 @@ class Admission(Unique):
         """The place of the request's class, 0 for the most important one."""
         self.finished = refusal is not None
         """Whether the request is over, and its slots are free."""
-        self.refusal = refusal
-        """The refusal; None if the request may go on."""
+        self._refusal = refusal
+        self._seen = False
+        """Whether the caller has looked whether the request may go on."""
         self.would_refuse = would_refuse
         """The refusals by layers in shadow, which have no effect."""
+
+    @property
+    def refusal(self) -> ShedRefusal | None:
+        """Returns the refusal; None if the request may go on."""
+        self._seen = True
+        return self._refusal
 
     @property
     def allowed(self) -> bool:
@@ -158,7 +166,8 @@ class Admission(Unique):
             self._stack.lose(self, over=False)
 
     def __bool__(self) -> bool:
-        return self.refusal is None
+        self._seen = True
+        return self._refusal is None
 
     def __enter__(self) -> Self:
         return self
@@ -166,6 +175,8 @@ class Admission(Unique):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._refusal is not None and not self._seen:
+            log_unseen(self._refusal.layer, "stack.enter(key, method) as admission: if admission: ...")
         self.finish(SERVED if error is None else DROPPED if isinstance(error, TimeoutError) else IGNORED)
 
     async def __aenter__(self) -> Self:

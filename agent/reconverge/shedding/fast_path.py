@@ -74,7 +74,7 @@ class Passage(Admission):
     """The decision of the `FleetShedder` layer's limit; None if that limit was not charged."""
     busy: Busy | None
 
-    refusal = None
+    _refusal = None
     would_refuse = ()
 
     def __init__(self) -> None:

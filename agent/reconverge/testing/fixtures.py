@@ -10,6 +10,7 @@ pytest_plugins = ["reconverge.testing.fixtures"]
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
@@ -25,10 +26,29 @@ START_S: Final = 1_750_000_000.0
 """The beginning of `manual_clock`, in seconds since 1970: a Sunday in June 2025, 15:06:40 UTC."""
 
 
+class _ReadClock(ManualClock):
+    """A clock that notes whether something has read it."""
+
+    read = False
+
+    def monotonic_ns(self) -> int:
+        self.read = True
+        return super().monotonic_ns()
+
+
 @pytest.fixture
-def manual_clock() -> ManualClock:
-    """Returns a clock that the test moves, for `Agent("memory://", clock=manual_clock)`."""
-    return ManualClock(START_S)
+def manual_clock() -> Iterator[ManualClock]:
+    """Returns a clock that the test moves, for `Agent("memory://", clock=manual_clock)`.
+
+    Warns after the test if the test has moved it and no agent has read it.
+    """
+    clock = _ReadClock(START_S)
+    yield clock
+    if not clock.read and clock.wall_ns() != ManualClock(START_S).wall_ns():
+        warnings.warn(
+            "the test has moved manual_clock, and no agent has it; write Agent('memory://', clock=manual_clock)",
+            stacklevel=1,
+        )
 
 
 @pytest.fixture

@@ -131,6 +131,16 @@ def test_a_misspelt_limit_is_told(node: Agent, redis_server: RedisServer) -> Non
     assert "no node has reported a limit named logn; did you mean 'login'?" in done.stderr
 
 
+def test_a_limit_that_is_not_given_as_nodes_declare_it_is_told(node: Agent, redis_server: RedisServer) -> None:
+    """Its window is another one, so the hub counts it apart."""
+    use_up(node, "ada")
+    eventually(lambda: not inspected(node, redis_server, "ada")["allowed"], "reports")
+    where = ("--hub", redis_server.url, "--namespace", node.namespace)
+    shown = [said_by("inspect", "ada", *where, "--limit", f"login=5/{unit}").stdout for unit in ("day", "hour")]
+
+    assert [False, True] == ["No node has reported ada lately; nodes that declare another" in each for each in shown]
+
+
 @pytest.mark.parametrize("command", ["inspect", "reset"])
 @pytest.mark.parametrize(
     ("words", "problem"),

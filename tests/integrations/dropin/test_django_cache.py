@@ -22,6 +22,7 @@ from django.core.cache.backends.base import CacheKeyWarning
 from reconverge import InvalidSetting
 from reconverge.integrations.django import cache as django_cache
 from reconverge.integrations.dropin import shared_counts
+from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.testing import ManualClock
 from tests.support.kernel.odd import BrokenClock
 from tests.support.servers import RedisServer, free_port
@@ -328,6 +329,21 @@ def test_counts_are_shared_and_other_values_are_not(two: tuple[Any, Any]) -> Non
     eventually(lambda: one.get("hits") == 7, "one counts with the other")
     eventually(lambda: other.get("hits") == 7, "and the other with one")
     assert other.get("name") is None
+
+
+def test_a_value_that_is_not_shared_is_logged_once(
+    cache: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A throttle of Django REST framework stores a list, and would admit its rate in each process."""
+    monkeypatch.setattr(django_cache, "_logged", LoggedOnce())
+    cache.add("hits", 1)
+    assert "" == caplog.text
+    cache.set("throttle_anon", [1_700_000_000.5])
+    cache.add("throttle_user", [])
+
+    [said] = caplog.messages
+    assert "keeps a list in this process" in said
+    assert "Let the throttle ask a limiter" in said
 
 
 def test_who_adds_what_another_has_counted_is_told_so(two: tuple[Any, Any]) -> None:

@@ -311,6 +311,18 @@ def test_a_breach_that_is_answered_with_nothing_usable_is_a_refusal(
         assert [200, 429] == ask({}, {})
 
 
+@of([asgi, fastapi, wsgi, django_wsgi, django_asgi, aiohttp_handler])
+def test_a_response_of_another_framework_is_logged(
+    framework: Framework, agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the function would think that its response is sent."""
+    with framework("1/hour", agent=agent, on_breach=lambda _outcome: ("slow down", 429)) as ask:
+        assert [200, 429] == ask({}, {})
+
+    assert "the function 'on_breach' failed, and the request is refused" in caplog.text
+    assert "returned ('slow down', 429); return " in caplog.text
+
+
 @of([asgi, fastapi, wsgi, flask_view, aiohttp_handler])
 def test_a_message_of_ones_own_can_tell_how_long_to_wait(framework: Framework, agent: Agent) -> None:
     """The outcome has the decision of the limit that refuses, with its numbers."""

@@ -497,6 +497,21 @@ def test_the_words_of_flask_limiters_configuration_are_read(app: flask.Flask) ->
     assert limits.guard.agent.limiter("default").name == "default"
 
 
+@pytest.mark.parametrize("setting", [{"RATELIMIT_DEFAULT": "1/day"}, {"RATELIMIT_ENABLED": False}], ids=str)
+def test_what_the_configuration_is_given_too_late_fails_each_request(
+    app: flask.Flask, agent: Agent, setting: dict[str, Any]
+) -> None:
+    """A default limit would be absent. Read again, it holds."""
+    app.config["TESTING"] = True
+    limits = Limits(app=app, agent=agent)
+    app.config.update(setting)
+    for _ in range(2):
+        with pytest.raises(InvalidSetting, match=r"was set after .* call limits.init_app\(app\) below it"):
+            app.test_client().get("/")
+    limits.init_app(app)
+    app.test_client().get("/")
+
+
 def test_limits_can_be_switched_off_by_the_configuration(app: flask.Flask, agent: Agent) -> None:
     """Tests of applications do so."""
     app.config["RATELIMIT_ENABLED"] = False

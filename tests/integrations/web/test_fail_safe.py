@@ -79,6 +79,7 @@ def test_what_failed_is_said_once_with_what_becomes_of_it(guard: Guard, caplog: 
     said = [record.getMessage() for record in caplog.records]
     assert 2 == len(said)
     assert "'one: key_func fail' failed, and the request is counted by its address" in said[0]
+    assert "return None for a request without one" in said[0]
     assert "'two: exempt_when fail' failed, and the request is not exempt" in said[1]
 
 

@@ -133,7 +133,11 @@ async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: s
 def _sentence(key: str, standings: list[KeyStanding], refusing: list[KeyStanding]) -> str:
     if not refusing:
         tightest = min(standings, key=lambda each: each.usage.left)
-        return f"{key} can go on: {tightest.usage.left} of {tightest.usage.limit} are left by {tightest.name}."
+        said = f"{key} can go on: {tightest.usage.left} of {tightest.usage.limit} are left by {tightest.name}."
+        if any(each.usage.nodes for each in standings):
+            return said
+        apart = "nodes that declare another window or algorithm count apart, so give each limit as they do"
+        return f"{said} No node has reported {key} lately; {apart}."
     first, *others = refusing
     usage = first.usage
     more = f", and by {', '.join(each.name for each in others)}" if others else ""

@@ -257,6 +257,9 @@ class Messages:
         self._rules = [declared]
         self._close_code = close_code
 
+    def __aiter__(self) -> NoReturn:
+        raise TypeError("messages belong to a websocket; write: async for message in messages(request, socket)")
+
     async def __call__(self, request: web.Request, socket: web.WebSocketResponse) -> AsyncIterator[WSMessage]:
         """Yields the messages of an open websocket, and closes the websocket when a message is refused."""
         async for message in socket:
@@ -313,6 +316,7 @@ class _Serving:
             return None
         if isinstance(outcome.response, web.StreamResponse):
             return outcome.response
+        outcome.log_unsendable("a web.Response")
         refusal = outcome.refusal
         assert refusal is not None
         head = {name: value for name, value in refusal.fields if name.lower() == "content-type"}

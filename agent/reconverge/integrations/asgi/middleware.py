@@ -313,7 +313,9 @@ class RateLimitMiddleware:
 async def refuse(outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
     """Sends the response to a request that `outcome` refuses: the result of `on_breach`, or the standard refusal."""
     assert outcome.refusal is not None
-    if callable(outcome.response) and await _answered_instead(outcome, scope, receive, send):
+    if not callable(outcome.response):
+        outcome.log_unsendable("an application of ASGI, such as a Response of Starlette")
+    elif await _answered_instead(outcome, scope, receive, send):
         return
     refusal = outcome.refusal
     await send({"type": "http.response.start", "status": refusal.status, "headers": encoded(refusal.fields)})

@@ -7,12 +7,12 @@ import functools
 import threading
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, TypeAlias, TypedDict, TypeVar
 
 from reconverge.arguments import checked_class
 from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, seconds
 from reconverge.decision import Decision
-from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey
+from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
 from reconverge.integrations.clients.server_fields import heard
 from reconverge.integrations.clients.server_numbers import ServerNumbers
 from reconverge.integrations.clients.turns import wait_for_turn
@@ -34,12 +34,28 @@ NAP_S: Final = 1.0
 EVERY_KEY: Final = f"{OURS}all"
 """The key of a pause that stops the calls with any key."""
 
+T = TypeVar("T")
 Steps: TypeAlias = Generator[float, None, Decision | None]
 """A generator that yields seconds to sleep while calls are paused. It returns None once no pause is left, or a refusal
 if a pause outlasts the timeout."""
 
 MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey)
 """Errors that are raised, because they are mistakes of the caller. After any other failure the call is sent."""
+
+
+def check_functions(**functions: object) -> None:
+    """Raises InvalidSetting for a `key` or `cost` that is neither a function of the request nor None."""
+    for name, value in functions.items():
+        if value is not None and not callable(value):
+            raise InvalidSetting(name, value, f"must be a function of the request; write {name}=lambda request: ...")
+
+
+def checked_call(request: T | None, transport: type[object]) -> T:
+    """Returns `request`; raises InvalidSetting if it is None, because a client has the class and not an object."""
+    if request is None:
+        name = transport.__name__
+        raise InvalidSetting("transport", transport, f"is a class; pass an object of it: {name}(limiter)")
+    return request
 
 
 class OutgoingSettings(TypedDict, total=False):

@@ -17,10 +17,12 @@ alone, and up to N times the limit may be admitted.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final, TypeGuard
 
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.runtime.locks import new_lock
+from reconverge.runtime.log_throttle import LoggedOnce
 
 try:
     from django.core.cache.backends.base import DEFAULT_TIMEOUT
@@ -35,6 +37,8 @@ NAMESPACE: Final = "django"
 LOCAL: Final = frozenset(("MAX_ENTRIES", "CULL_FREQUENCY"))
 """Options that every Django cache has; here they apply to the values that stay in this process."""
 
+logger = logging.getLogger("reconverge")
+_logged = LoggedOnce()
 _counts: dict[tuple[str, tuple[tuple[str, object], ...]], SharedCounts] = {}
 """The counts, by location and settings. Django makes one cache object for each thread; these share the counts."""
 _locks: dict[str, Any] = {}
@@ -81,6 +85,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         seconds = self._seconds(timeout)
         if self._counted(value, seconds):
             return not super().has_key(key, version) and self.counts.begin(name, value, seconds)
+        _log_local(value)
         return self.counts.value(name) is None and bool(super().add(key, value, timeout, version))
 
     def get(self, key: str, default: object = None, version: int | None = None) -> Any:
@@ -96,6 +101,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
             super().delete(key, version)
             self.counts.put(name, value, seconds)
         else:
+            _log_local(value)
             self.counts.drop(name)
             super().set(key, value, timeout, version)
 
@@ -173,3 +179,14 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
 
     def _name(self, key: str, version: int | None) -> str:
         return key_of(self.make_and_validate_key(key, version=version))
+
+
+def _log_local(value: object) -> None:
+    """Logs once that `value` stays in this process, unless it is a number."""
+    if not isinstance(value, int) and _logged.is_new():
+        logger.warning(
+            "reconverge: ReconvergeCache shares only whole numbers, and keeps a %s in this process; a throttle that "
+            "stores one, as those of Django REST framework do, admits its rate in each process. Let the throttle ask a "
+            "limiter, and use another cache for other values",
+            type(value).__name__,
+        )

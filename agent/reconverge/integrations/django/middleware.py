@@ -146,6 +146,7 @@ class ServingRequest:
             return None
         if isinstance(outcome.response, HttpResponseBase):
             return outcome.response
+        outcome.log_unsendable("an HttpResponse")
         refusal = outcome.refusal
         assert refusal is not None
         return HttpResponse(refusal.body, status=refusal.status, content_type=PROBLEM_JSON)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from reconverge.integrations.asgi.middleware import AsgiRequest
 from reconverge.integrations.web.bound_rule import Declared
@@ -25,6 +25,9 @@ class SocketMessages:
         self._guard = guard
         self._rules = [declared]
         self._close_code = close_code
+
+    def __aiter__(self) -> NoReturn:
+        raise TypeError("messages belong to a websocket; write: async for text in messages(socket)")
 
     async def __call__(self, socket: WebSocket) -> AsyncIterator[str | bytes]:
         """Yields the texts and bytes of an accepted websocket, and closes the websocket when a message is refused."""

@@ -29,6 +29,7 @@ from reconverge.integrations.flask.flask_limiter_config import (
     PREFIX,
     agent_for,
     check_hub,
+    check_unchanged,
     said_in,
 )
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
@@ -170,7 +171,8 @@ class Limits(LimitsOfApp):
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _ViewMark] = {}
-        self._apps: list[flask.Flask] = []
+        self._apps: dict[flask.Flask, dict[str, Any]] = {}
+        """The limited applications, with what was read of the configuration of each."""
         self._settling: list[flask.Flask] = []
         """The applications that call `_teardown` at the end of each request, to settle costs."""
         self._unmatched: UnmatchedRules | None = None
@@ -200,11 +202,14 @@ class Limits(LimitsOfApp):
     def init_app(self, app: flask.Flask) -> None:
         """Limits an application. Raises InvalidSetting for a mistake about limits in its configuration."""
         self._read(checked_app(app).config)
-        if app in self._apps:  # limiting it twice would charge each request twice
+        limited, self._apps[app] = app in self._apps, self._said
+        if limited:  # limiting it twice would charge each request twice
             return
         flask.request_started.disconnect(self._without_app)
+        other = app.extensions.get(EXTENSION)
+        if isinstance(other, Limits) and all(each._defaults or each._application for each in (self, other)):  # noqa: SLF001
+            logger.warning("reconverge: %r has two Limits for all requests, each of which charges them; make one", app)
         app.extensions[EXTENSION] = self
-        self._apps.append(app)
         # With every request, Flask checks for each of these whether it must be awaited, which is faster for a function
         # than for a method. The end of a request is handled only once an outcome needs settling.
         app.before_request(self._looking_first())
@@ -366,7 +371,8 @@ class Limits(LimitsOfApp):
 
     def _look(self) -> None:
         """Warns of rules whose paths match no route, in the log. Called at the first request, when all routes exist."""
-        for app in self._apps:
+        for app, read in self._apps.items():
+            check_unchanged(app.config, read)
             flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _ViewMark()).rules)
         roots = (flask.request.root_path,)
         rules = [*self._application, *self._defaults]

@@ -82,6 +82,14 @@ def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: config[name] for name in READ if config.get(name) is not None}
 
 
+def check_unchanged(config: Mapping[str, Any], read: Mapping[str, Any]) -> None:
+    """Raises InvalidSetting for a setting in `config` that was set or changed after `read` was read."""
+    for name, value in said_in(config).items():
+        if read.get(name) != value:
+            problem = "was set after the configuration had been read, and has no effect; write it above Limits(app=app)"
+            raise InvalidSetting(name, value, f"{problem}, or call limits.init_app(app) below it")
+
+
 def check_hub(said: Mapping[str, Any], agent: object) -> None:
     """Raises InvalidSetting if the configuration `said` names another hub than that of `agent`, which is in use."""
     uri = said.get(STORAGE_URI)

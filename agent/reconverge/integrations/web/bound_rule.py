@@ -56,7 +56,7 @@ logger = logging.getLogger("reconverge")
 TIERS_MAX: Final = 1000
 """The most limits of one rule that are counted exactly. A function that returns more of them makes a limit for each
 request, and does not choose among tiers; further limits are replaced by coarser ones, at most as many again."""
-BY_ADDRESS: Final = "is counted by its address, as it has no key"
+BY_ADDRESS: Final = "is counted by its address, as it has no key; return None for a request without one"
 BECOMES: Final = {
     ADDRESS: "is counted by its address",
     SHARED: "is counted with all others that have none",
@@ -65,8 +65,8 @@ BECOMES: Final = {
 }
 """How a request without a key is treated, in words for log messages, by the value of the rule's setting `missing`."""
 NO_USER: Final = (
-    ". No middleware has left a user in the request; in FastAPI, whose users come from a dependency, "
-    "write key_func=Depends(current_user)"
+    ". No middleware has left a user in the request; in Django, put AuthenticationMiddleware above ours; in FastAPI, "
+    "whose users come from a dependency, write key_func=Depends(current_user)"
 )
 MISSED_MAX: Final = 10
 """If a key function finds no key in this many first requests, a warning is logged."""

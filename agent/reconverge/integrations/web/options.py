@@ -173,3 +173,6 @@ def check_wsgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integ
 def _check_callable(app: object) -> None:
     if not callable(app):
         raise InvalidSetting("app", app, "is no application; give the application first, and then the limit")
+    if takes(app, 1) and not takes(app, 2):  # what Django passes to each class in MIDDLEWARE
+        problem = "takes one argument, as the next middleware of Django; in MIDDLEWARE write"
+        raise InvalidSetting("app", app, f"{problem} 'reconverge.integrations.django.RateLimitMiddleware'")

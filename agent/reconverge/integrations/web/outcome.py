@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
-from reconverge.errors import InvalidSetting, ReconvergeError
+from reconverge.errors import InvalidSetting, ReconvergeError, shown
 from reconverge.integrations.web.fields import OF_CONTENT, Binding, Fields, QuotaDecision, binding_first, fields_11
 from reconverge.integrations.web.holding import HeldSlot
 from reconverge.integrations.web.request.request import Response
@@ -166,6 +166,11 @@ class Outcome(Unique):
 
     def __bool__(self) -> bool:
         return self.refusal is None
+
+    def log_unsendable(self, wanted: str) -> None:
+        """Counts and logs the result of `on_breach` as a failure, unless it is None: it is not what is `wanted`."""
+        if self.response is not None:
+            self.guard.failed(TypeError(f"returned {shown(self.response)}; return {wanted}, or None"), "on_breach")
 
     @property
     def fields(self) -> Fields:

@@ -60,9 +60,18 @@ class Limiter:
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raises AttributeError; for a method of the other class of limiters, the message shows what to write."""
+            if name == "__signature__":  # which FastAPI reads of a dependency
+                self()
             names, remedy = self._elsewhere
             hint = f": {self.name!r} {remedy}" if name in names else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            """Raises TypeError; the message shows what to write around a function and in a route."""
+            raise TypeError(
+                f"the limiter {self.name!r} is no function, decorator or dependency itself; write limiter.hit(key), "
+                "@limited(limiter) of reconverge.integrations.decorators, or Depends(limits(limiter)) in FastAPI"
+            )
 
     @property
     def name(self) -> str:
