@@ -15,8 +15,8 @@ from bench.report import chart
 from bench.report.found import Part, Row
 from bench.report.machine import circumstances
 from bench.report.page import cell, page
+from bench.web import fleet_cost, middleware
 from bench.web import in_an_outage as web_in_an_outage
-from bench.web import middleware
 from bench.web import served as web
 
 PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
@@ -30,6 +30,7 @@ PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
     "asks": asks.measure,
     "web": web.measure,
     "middleware": middleware.measure,
+    "fleet-cost": fleet_cost.measure,
     "outage": web_in_an_outage.measure,
 }
 

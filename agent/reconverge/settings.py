@@ -11,6 +11,7 @@ from reconverge.errors import InvalidSetting
 SYNC_INTERVAL_MIN: Final = 0.001
 SYNC_INTERVAL_MAX: Final = 3600.0
 MIN_SYNC_INTERVAL: Final = 0.005
+MAX_SILENCE_MAX: Final = 60.0
 LEASE_INTERVALS_MIN: Final = 6
 EXCHANGES_MIN: Final = 10
 """How many exchanges should fit into a window, so that nodes share a limit well."""
@@ -27,6 +28,7 @@ class AgentSettings:
     namespace: str
     sync_interval: float
     min_sync_interval: float
+    max_silence: float
     lease_ttl: float | None
     lease_min: float
     """The shortest lease that these settings allow: it must outlast several exchanges, as `lease_min_s` computes."""
@@ -47,6 +49,7 @@ class AgentSettings:
         namespace: str,
         sync_interval: Seconds,
         min_sync_interval: Seconds | None,
+        max_silence: Seconds,
         lease_ttl: Seconds | None,
         exchange_timeout: Seconds,
         stop_timeout: Seconds,
@@ -62,9 +65,10 @@ class AgentSettings:
         Raises InvalidSetting for the first invalid one.
         """
         interval, timeout = in_seconds(sync_interval), in_seconds(exchange_timeout)
-        lease, stop = in_seconds(lease_ttl), in_seconds(stop_timeout)
+        lease, stop, silence = in_seconds(lease_ttl), in_seconds(stop_timeout), in_seconds(max_silence)
         checked_namespace(namespace)
         shortest = checked_pace(interval, in_seconds(min_sync_interval))
+        check_seconds("max_silence", silence, 0.0, MAX_SILENCE_MAX)
         check_seconds("exchange_timeout", timeout, 0.001, 60.0)
         lease_min = lease_min_s(interval, timeout)
         if lease is not None:
@@ -79,6 +83,7 @@ class AgentSettings:
             namespace=namespace,
             sync_interval=interval,
             min_sync_interval=shortest,
+            max_silence=silence,
             lease_ttl=lease,
             lease_min=lease_min,
             exchange_timeout=timeout,

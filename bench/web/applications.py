@@ -1,6 +1,7 @@
 """The applications that are driven in `bench.web.served`: each does nothing, without a limiter or behind one.
 
-`BENCH_LIMITER` says which; `BENCH_REDIS` is the port of the Redis. Every request has a key among a thousand.
+`BENCH_LIMITER` names the limiter; `BENCH_REDIS` is the port of the Redis. Every request has a key among a thousand, or
+among `BENCH_KEYS`. `BENCH_INTERVAL` is the sync interval in seconds, and `BENCH_QUOTA` the limit of each key.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any, Final
 from bench.decisions.peers import peer
 from reconverge import Agent
 
-QUOTA: Final = "1000000000/hour"
-KEYS: Final = 1000
+QUOTA: Final = os.environ.get("BENCH_QUOTA", "1000000000/hour")
+KEYS: Final = int(os.environ.get("BENCH_KEYS", "1000"))
+INTERVAL_S: Final = float(os.environ.get("BENCH_INTERVAL", "0.1"))
 LIMITER: Final = os.environ.get("BENCH_LIMITER", "")
 BY_HAND: Final = "reconverge, `allow` by hand"
 GUARDED: Final = "reconverge, rules and response fields"
+ALONE: Final = "reconverge, rules and response fields, without a hub"
 DROP_IN: Final = LIMITER.endswith(" on reconverge")
 REDIS: Final = f"redis://127.0.0.1:{os.environ.get('BENCH_REDIS', '6379')}/0"
 
@@ -59,9 +62,11 @@ def fastapi() -> Any:
         return app
     allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == BY_HAND else None
     rules: list[Any] = []
-    if LIMITER == GUARDED:
-        limits = import_module("reconverge.integrations.fastapi").Limits(REDIS, key_func=next_key)
+    if LIMITER in (GUARDED, ALONE):
+        agent = Agent("memory://" if LIMITER == ALONE else REDIS, namespace="bench", sync_interval=INTERVAL_S)
+        limits = import_module("reconverge.integrations.fastapi").Limits(agent, key_func=next_key)
         limits.install(app)
+        app.get("/exchanges")(lambda: [(each.exchanges, each.cells) for each in agent.stats().exchanges])
         rules = [peer("fastapi").Depends(limits(QUOTA))]
 
     async def route() -> str:

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,14 +123,16 @@ def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, 
 
 
 @contextmanager
-def application(served: Served, limiter: str, redis_port: int, *options: str) -> Iterator[tuple[int, int]]:
-    """Serve it, with further options of the server's; gives its port and its process."""
+def application(
+    served: Served, limiter: str, redis_port: int, *options: str, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[int, int]]:
+    """Serves it, with further options of the server's and variables of the environment; gives its port and process."""
     port = free_port()
     where = f"127.0.0.1:{port}" if served.command[-1] in ("-b", "--bind") else str(port)
     path = os.pathsep.join(map(str, (ROOT, ROOT / "agent", ROOT / "sync")))
-    environment = {"BENCH_LIMITER": limiter, "BENCH_REDIS": str(redis_port), "PYTHONPATH": path}
+    said = {"BENCH_LIMITER": limiter, "BENCH_REDIS": str(redis_port), "PYTHONPATH": path}
     command = [sys.executable, "-m", *served.command, where, *options]
-    process = subprocess.Popen(command, env=os.environ | environment, cwd=ROOT)
+    process = subprocess.Popen(command, env={**os.environ, **said, **(environment or {})}, cwd=ROOT)
     try:
         wait_for(port)
         yield port, process.pid

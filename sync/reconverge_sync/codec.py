@@ -41,6 +41,7 @@ from reconverge.hub.report import (
     AnswerRows,
     Batch,
     LimitReport,
+    Recall,
     Status,
     Totals,
     add_totals,
@@ -77,6 +78,8 @@ so they have cells of their own."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """The most bytes of an answer that is decoded; an answer to 256 cells takes 18 kB or 33 kB."""
 ANSWER_HEADER: Final = Struct("<HBBIq")
+RECALLS_FOLLOW: Final = b"\0"
+"""Between the generation and the recalls, which are left out if there are none."""
 AMOUNTS: Final = {4: False, 8: True}
 """For each size of an amount in bytes, whether the rows are wide."""
 PROBLEM_LENGTH_MAX: Final = 200
@@ -137,7 +140,8 @@ def encode_answer(answer: Answer) -> bytes:
                 raise
             continue  # a number needs more bits
         header = ANSWER_HEADER.pack(SCHEMA_VERSION, answer.status, amount_bytes, len(answer.cells), answer.hub_us)
-        return header + rows + answer.generation.encode()
+        recalls = RECALLS_FOLLOW + _pack([list(recall) for recall in answer.recalls]) if answer.recalls else b""
+        return header + rows + answer.generation.encode() + recalls
     raise AssertionError("each row format was skipped, although the widest must fit or raise struct.error: a bug")
 
 
@@ -156,11 +160,30 @@ def decode_answer(payload: object) -> Answer:
         if end > len(payload):
             raise ValueError(f"the header promises {rows} rows, but {len(payload)} bytes cannot contain them")
         cells = AnswerRows(payload[ANSWER_HEADER.size : end], wide=wide)
-        return Answer(hub_us, str(payload[end:], "utf-8"), Status(status), cells)
+        generation, _, recalls = payload[end:].partition(RECALLS_FOLLOW)
+        recalled = _read_recalls(recalls) if status == Status.MERGED else None
+        return Answer(hub_us, str(generation, "utf-8"), Status(status), cells, recalled)
     except (ValueError, struct.error) as error:
         raise HubUnavailable(
             "protocol", f"the hub's answer to a batch cannot be read: {_short(error)}; {ONE_VERSION}"
         ) from error
+
+
+def _read_recalls(payload: bytes) -> tuple[Recall, ...]:
+    """Returns the recalls in `payload`. Raises ValueError."""
+    if not payload:
+        return ()
+    try:
+        recalls = tuple(Recall(_text(limit), _text(key), _whole(needs)) for limit, key, needs in _unpack(payload))
+    except (TypeError, msgpack.UnpackException) as error:
+        raise ValueError(f"the recalls cannot be read: {_short(error)}") from error
+    return recalls
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise ValueError(f"the name of a limit or a key is {shown(value)}, not text")
+    return value
 
 
 def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:

@@ -344,6 +344,7 @@ MISTAKES = LIMITS | REQUESTS | SETTINGS | SPELLINGS
 OUT_OF_RANGE: dict[str, tuple[object, ...]] = {
     "sync_interval": (0, -1, 0.0009, 3600.1, float("nan"), float("inf"), "0.1", True, None),
     "min_sync_interval": (-0.1, 0.2, "0.1", True),
+    "max_silence": (-0.1, 60.1, float("nan"), "1", True, None),
     "lease_ttl": (0, 0.5, 86_400.1, "30", True),
     "exchange_timeout": (0, -1, 60.1, float("nan"), "1", True, None),
     "stop_timeout": (-0.1, 600.1, float("nan"), "1", True, None),

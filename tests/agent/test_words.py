@@ -125,6 +125,7 @@ def test_a_timedelta_is_taken_wherever_seconds_are(redis_server: RedisServer) ->
         redis_server.url,
         sync_interval=timedelta(milliseconds=200),
         min_sync_interval=timedelta(milliseconds=50),
+        max_silence=timedelta(seconds=4),
         lease_ttl=MINUTE,
         exchange_timeout=timedelta(seconds=2),
         stop_timeout=timedelta(seconds=3),
@@ -136,7 +137,7 @@ def test_a_timedelta_is_taken_wherever_seconds_are(redis_server: RedisServer) ->
     assert Limit(5, 60, "smooth-warming-up", warmup=10) == Limit(5, MINUTE, "smooth-warming-up", warmup=MINUTE / 6)
     assert 400_000_000 == limiter.control.table.interval_ns
     assert 300_000_000 == agent._kernel.interval_ns
-    assert 60_000_000_000 == agent._kernel.lease_ns
+    assert (60_000_000_000, 4_000_000_000) == (agent._kernel.lease_ns, agent._kernel.silence_max_ns)
     assert (2.0, 3.0) == (agent._settings.exchange_timeout, agent._settings.stop_timeout)
     agent.stop(timedelta(seconds=1))
 

@@ -56,8 +56,15 @@ def hub() -> RationedHub:
 def agents(hub: RationedHub) -> Iterator[list[Agent]]:
     """Two agents that meet there, and may wait long for its answers."""
     with (
-        Agent(hub, sync_interval=0.02, exchange_timeout=30.0, max_keys=2 * KEYS, new_keys_max=1_000_000) as one,
-        Agent(hub, sync_interval=0.02) as other,
+        Agent(
+            hub,
+            sync_interval=0.02,
+            max_silence=0,
+            exchange_timeout=30.0,
+            max_keys=2 * KEYS,
+            new_keys_max=1_000_000,
+        ) as one,
+        Agent(hub, sync_interval=0.02, max_silence=0) as other,
     ):
         yield [one, other]
         hub.lets_pass(1_000_000)

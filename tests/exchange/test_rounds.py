@@ -50,6 +50,7 @@ class ManyKeysInUse:
             key_bytes_max=64,
             new_keys_max=10**6,
         )
+        self.kernel.silence_max_ns = 0
         self.syncer = Syncer(
             self.kernel, shard=0, random=Always(0.5), new_name=lambda: "busy", now_ns=self.clock.monotonic_ns()
         )

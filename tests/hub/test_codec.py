@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from reconverge.clock import ManualClock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.registry import HubSettings
-from reconverge.hub.report import SCHEMA_VERSION, Answer, CellAnswer, Status, Totals
+from reconverge.hub.report import SCHEMA_VERSION, Answer, CellAnswer, Recall, Status, Totals
 from reconverge.testing.claims.scenes.scene import START_S, Scene, limit
-from reconverge_sync.codec import ANSWER_BYTES_MAX, decode_accounts, decode_answer, encode_batch
+from reconverge_sync.codec import ANSWER_BYTES_MAX, decode_accounts, decode_answer, encode_answer, encode_batch
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.hubs.parrot import Parrot
@@ -142,10 +142,27 @@ def test_rows_that_are_not_there_are_a_protocol_error(rows: int) -> None:
         decode_answer(bytes(payload))
 
 
+@given(st.lists(st.builds(Recall, st.text(max_size=9), st.text(max_size=9), st.integers(0, 2**53)), max_size=3))
+def test_recalls_are_read_as_they_were_written(recalls: list[Recall]) -> None:
+    """Behind the generation; nothing is written if there are none."""
+    answer = Answer(7, "abc", Status.MERGED, (), tuple(recalls))
+    written = encode_answer(answer)
+
+    assert answer == decode_answer(written)
+    assert written.endswith(b"abc") == (not recalls)
+
+
+@pytest.mark.parametrize("wrong", [b"\xc1", _packed(7), _packed([7]), _packed([["api"]]), _packed([["api", 7, 7]])])
+def test_recalls_that_cannot_be_read_are_a_protocol_error(wrong: bytes) -> None:
+    """As all else in an answer."""
+    with pytest.raises(HubUnavailable, match=r"^protocol: "):
+        decode_answer(encode_answer(Answer(7, "abc", Status.MERGED, ())) + b"\0" + wrong)
+
+
 @given(st.lists(st.lists(st.integers(-(2**53), 2**53), min_size=16, max_size=16).map(CellAnswer._make), max_size=5))
 def test_large_amounts_are_read_as_they_were_written(cells: list[CellAnswer]) -> None:
     """In rows that have room for them."""
-    answer = Answer(2**53, "abc", Status.MERGED, tuple(cells))
+    answer = Answer(2**53, "abc", Status.MERGED, tuple(cells), ())
 
     assert answer == decode_answer(_encoded(answer, wide=True))
 

@@ -23,7 +23,17 @@ from reconverge.hub.json_codec import (
     read_batch,
     read_totals,
 )
-from reconverge.hub.report import WHOLE_MAX, Answer, Batch, CellAnswer, CellReport, LimitReport, Status, Totals
+from reconverge.hub.report import (
+    WHOLE_MAX,
+    Answer,
+    Batch,
+    CellAnswer,
+    CellReport,
+    LimitReport,
+    Recall,
+    Status,
+    Totals,
+)
 from reconverge.limit import ALGORITHMS, QUOTA_MAX
 from reconverge_sync.merge.bounds import INTERVAL_MAX_US
 from reconverge_sync.merge.rule import LedgerShard
@@ -61,10 +71,11 @@ def test_a_batch_comes_back_as_it_was() -> None:
     assert read_batch(json.loads(json.dumps(plain_batch(BATCH)))) == BATCH
 
 
-def test_an_answer_comes_back_as_it_was() -> None:
+@pytest.mark.parametrize("recalls", [None, (), (Recall("login", "ada", 0), Recall("api", "b\u00e4r", 2**40))])
+def test_an_answer_comes_back_as_it_was(recalls: tuple[Recall, ...] | None) -> None:
     """With numbers of either sign, as windows and sums may have."""
     cell = CellAnswer(*range(-3, len(CellAnswer._fields) - 3))
-    answer = Answer(HUB_US, "data", Status.MERGED, (cell,))
+    answer = Answer(HUB_US, "data", Status.MERGED, (cell,), recalls)
 
     assert read_answer(json.loads(json.dumps(plain_answer(answer)))) == answer
 

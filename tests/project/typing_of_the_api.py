@@ -82,6 +82,7 @@ def agents() -> None:
         namespace="shop",
         sync_interval=1,
         min_sync_interval=None,
+        max_silence=10,
         lease_ttl=60.0,
         policy="strict",
         max_overshoot=0.0,

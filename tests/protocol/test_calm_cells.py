@@ -16,11 +16,14 @@ from reconverge.hub.registry import HubSettings
 from reconverge.hub.report import CellAnswer, Status
 from reconverge.testing.claims.scenes.scene import INTERVAL_S, START_S, Scene, Voice, limit
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.merge.rule import CALM_INTERVALS, SILENT_INTERVALS
+from reconverge_sync.merge.rule import CALM_INTERVALS, SILENT_INTERVALS, SPEAK_UP_US
 from reconverge_sync.redis.hub import RedisHub
 from tests.support.servers import RedisServer
 
-LEASE_S = SILENT_INTERVALS * INTERVAL_S + 15
+SILENT_S = max(SILENT_INTERVALS * INTERVAL_S, SPEAK_UP_US / 1e6 + INTERVAL_S)
+SILENT_FOR = round(SILENT_S / INTERVAL_S)
+"""How many intervals after its last batch a node counts as silent."""
+LEASE_S = SILENT_S + 15
 """Of the other node."""
 MINE = limit(overshoot_milli=0)
 HUBS = ("memory", "redis")
@@ -83,15 +86,15 @@ async def test_whoever_leaves_is_missed_an_interval_later(calm: Calm, intervals:
 
 
 async def test_whoever_falls_silent_is_noticed_within_an_interval(calm: Calm) -> None:
-    """After three intervals of its own what it holds counts as used."""
+    """After a pause and an interval of its own, or three intervals, what it holds counts as used."""
     held = (await calm.says(calm.other)).allowance
     silent = []
-    for _ in range(SILENT_INTERVALS + 1):
+    for _ in range(SILENT_FOR + 1):
         calm.clock.advance(INTERVAL_S)
         silent.append((await calm.says(calm.one)).silent)
 
     assert held > 0
-    assert [0] * SILENT_INTERVALS + [held] == silent
+    assert [0] * SILENT_FOR + [held] == silent
 
 
 @pytest.mark.parametrize("meanwhile", [True, False])

@@ -77,9 +77,9 @@ def test_a_hub_that_calls_too_much_free_is_found_before_anything_is_granted(monk
     answer_of = ledger.LedgerCell.answer
 
     def generous(
-        cell: ledger.LedgerCell, rule: ledger.LimitRule, node: str, entry: ledger.Entry, lent: int = 0
+        cell: ledger.LedgerCell, rule: ledger.LimitRule, node: str, entry: ledger.Entry, hub_us: int, lent: int = 0
     ) -> CellAnswer:
-        answer = answer_of(cell, rule, node, entry, lent)
+        answer = answer_of(cell, rule, node, entry, hub_us, lent)
         return answer._replace(free=answer.free + 2)
 
     monkeypatch.setattr(ledger.LedgerCell, "answer", generous)

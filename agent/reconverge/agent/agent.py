@@ -34,6 +34,7 @@ from reconverge.exchange.schedule import Pacing, pace_of
 from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hooks import Hooks
+from reconverge.hub.headroom import SILENCE_MAX_S
 from reconverge.hub.port import Hub
 from reconverge.hub.registry import Credentials
 from reconverge.kernel import ASKS_MAX, IMPLEMENTATION, NEW_KEYS_MAX, Table
@@ -121,6 +122,9 @@ class Agent:
         sync_interval: seconds between exchanges, as a number or a `timedelta`, as all durations. A longer interval is
             cheaper and less exact; the most that the fleet admits beyond a limit does not depend on it.
         min_sync_interval: the fewest seconds between an exchange and an urgent one; by default a tenth of the interval.
+        max_silence: seconds for which a node may leave charges on a key unreported that is far from its limit, but at
+            most a sixteenth of the window. Less than two sync intervals: each charge is reported with the next
+            exchange.
         lease_ttl: seconds for which allowances may be used after the hub's last answer; by default ten of the windows
             of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how far a node may go beyond what it knows, for all limits without
@@ -178,6 +182,7 @@ class Agent:
         namespace: str = "default",
         sync_interval: Seconds = 0.1,
         min_sync_interval: Seconds | None = None,
+        max_silence: Seconds = SILENCE_MAX_S,
         lease_ttl: Seconds | None = None,
         policy: str | None = None,
         max_overshoot: float | None = None,
@@ -206,6 +211,7 @@ class Agent:
             namespace=namespace,
             sync_interval=sync_interval,
             min_sync_interval=min_sync_interval,
+            max_silence=max_silence,
             lease_ttl=lease_ttl,
             exchange_timeout=exchange_timeout,
             stop_timeout=stop_timeout,

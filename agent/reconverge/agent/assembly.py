@@ -88,6 +88,7 @@ def assemble(
             if value != none:
                 raise InvalidSetting(name, value, f"needs a hub, and {MEMORY}:// has none; name one")
     kernel.region_ppm = settings.region_ppm
+    kernel.silence_max_ns = round(settings.max_silence * SECOND_NS)
     kernel.on_reentry = log_reentry
     shared_name = urlsplit(hub).netloc if isinstance(hub, str) and opened.hub is None else ""
     if shared_name:

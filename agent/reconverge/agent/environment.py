@@ -47,6 +47,7 @@ KNOWN: Final = frozenset(
         "LIMITS",
         "MAX_KEYS",
         "MAX_OVERSHOOT",
+        "MAX_SILENCE",
         "MIN_SYNC_INTERVAL",
         "NAMESPACE",
         "NEW_KEYS_MAX",

@@ -418,13 +418,8 @@ class Syncer:
             self._lapsed = False  # last, as an exception on the way must not leave counts from under the old name
         else:
             self._kernel.give_up_lapsed_allowances(shard.index, now_ns=now_ns)
-            not_taken = shard.not_taken
-            self._kernel.install(
-                shard.index, self._without_late_grants(answer), heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns
-            )
+            self._install(answer, heard_ns=(sent_ns + now_ns) // 2, now_ns=now_ns)
             self._beginnings = self._beginnings if reborn else 0
-            if shard.not_taken > not_taken:
-                self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
             if reborn:
                 self._say_all_at(now_ns)
                 self._kernel.say_everything_again(shard.index)
@@ -447,6 +442,14 @@ class Syncer:
         if self.renounced:
             self._void_allowances(now_ns)
         shard.wake_askers()
+
+    def _install(self, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
+        shard = self._shard
+        not_taken = shard.not_taken
+        self._kernel.install(shard.index, self._without_late_grants(answer), heard_ns=heard_ns, now_ns=now_ns)
+        self._kernel.heed(shard.index, answer.recalls, now_ns)
+        if shard.not_taken > not_taken:
+            self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
 
     def _without_late_grants(self, answer: Answer) -> Answer:
         """Returns `answer`; if the node leaves, with allowances of 0, as its last report must not hold any."""

@@ -11,7 +11,7 @@
 # How it works. A node decides by the keys themselves and pays nothing. Where its batch is handed to the hub, each key
 # is replaced by BLAKE2b of it, keyed with the secret and salted with the namespace: 16 bytes, which are the same for
 # two of 10^12 keys with a chance of one in 10^14. The hub's answers are in the order of the reports, so nothing is
-# translated back.
+# translated back. Only a recall names a key: recalls are dropped, and nodes report keys more often instead.
 #
 # Nodes with different secrets count the same key apart, and each group of them admits the whole limit. So each node
 # leaves a mark at the hub, a fingerprint of its secret, and checks now and then whether the hub has another one. A
@@ -146,7 +146,7 @@ class HashedHub:
         kind = _HashedReports if rows_of(batch.cells) is None else _HashedRows
         answer = await self._hub.exchange(batch._replace(cells=kind(batch.cells, self._hasher)))
         await self._look_at_mark()  # after the exchange: a hub keeps no mark before the first one
-        return answer
+        return answer._replace(recalls=None)
 
     async def totals(self) -> dict[str, Totals]:
         return await self._hub.totals()

@@ -46,6 +46,17 @@ SLACK_FADING_ASKED: Final = 0.9
 SLACK_ASKED: Final = 0.0
 """The value of SLACK_KEPT for fixed windows if requests ask the hub when in doubt. It is 0, because capacity that a
 node holds unused at the end of a window is lost."""
+PLENTY: Final = 0.5
+"""If this fraction of the capacity is left beyond the needs of all nodes, nodes whose requests ask hold as much as
+others. Otherwise they would hold too little to be silent about the key; see `kernel/reporting/silence.py`."""
+SILENCE_MAX_S: Final = 10
+"""The longest silence about a key that is charged, in seconds."""
+UNRECALLED_SILENCE_S: Final = 2
+"""The longest silence, in seconds, with a hub that does not recall keys; see `Answer.recalls`."""
+WINDOW_SHARE: Final = 16
+"""The longest silence is at most the window divided by this."""
+INTERVALS_MIN: Final = 2
+"""If the longest silence is shorter than this many sync intervals, no node is silent."""
 HEADROOM_FRACTION: Final = 0.04
 """The fraction of the unused capacity that a node may hold even if it expects to use less."""
 OVERDRAFT_FRACTION: Final = 0.01
@@ -53,11 +64,25 @@ OVERDRAFT_FRACTION: Final = 0.01
 together."""
 
 
+def longest_silence(window: int, interval: int, at_most: int) -> int:
+    """Returns how long nodes may be silent about a key that is charged, at most; 0 if they may not.
+
+    `window` is the limit's, `interval` the sync interval, all in the same unit. See `kernel/reporting/silence.py`.
+    """
+    silence = min(window // WINDOW_SHARE, at_most)
+    return silence if silence >= INTERVALS_MIN * interval else 0
+
+
+def is_plenty(left: float, needs: float, capacity: float) -> bool:
+    """Returns whether so much is left beyond the needs of all nodes that nodes may hold some of it though they ask."""
+    return left - needs >= PLENTY * capacity
+
+
 def slack_kept(*, fixed: bool, dated: bool, asks: bool) -> float:
     """Returns which fraction of the capacity that no node needs the nodes hold in addition to their needs.
 
     That depends on the limit: `fixed` means fixed windows, `dated` that charges expire by their dates, and `asks` that
-    requests ask the hub when in doubt.
+    requests ask the hub when in doubt, and that it does not have plenty (`is_plenty`).
     """
     if fixed:
         return SLACK_ASKED if asks else SLACK_KEPT

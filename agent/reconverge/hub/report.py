@@ -292,6 +292,16 @@ class AnswerRows(Sequence[CellAnswer]):
         return repr(tuple(self))
 
 
+class Recall(NamedTuple):
+    """The hub's request to all nodes to report a key, of which a node lacks what others hold unused."""
+
+    limit: str
+    """The name of the limit at the hub."""
+    key: str
+    needs_milli: int
+    """The needs of all nodes together, in thousandths of cost."""
+
+
 class Answer(NamedTuple):
     """The hub's answer to a batch; if the batch was merged, with an answer for each cell report, in their order."""
 
@@ -300,6 +310,9 @@ class Answer(NamedTuple):
     generation: str
     status: Status
     cells: Sequence[CellAnswer]
+    recalls: tuple[Recall, ...] | None = None
+    """The keys of which other nodes have come to lack something since the node's previous batch. None if the hub does
+    not recall keys; nodes then report a key more often."""
 
 
 REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])

@@ -197,6 +197,7 @@ class Limited(Protocol):
     lease_ns: int
     born_ns: int
     need_max: int
+    phase: int
     give_back_min: float
     lowered_ns: int
     lowered_from: int
@@ -213,6 +214,8 @@ class Limited(Protocol):
     def edges(self) -> TimeOfCells: ...
     @property
     def dated(self) -> object | None: ...
+    @property
+    def silence_ns(self) -> int: ...
     @property
     def small_allowances(self) -> bool: ...
     @property
@@ -252,6 +255,7 @@ class Cell(Headroom):
         "before_ns",
         "capacity",
         "charged",
+        "comfortable",
         "confirmed",
         "counted",
         "credit",
@@ -445,6 +449,8 @@ class Cell(Headroom):
         first answer about it."""
         self.dirty = 0
         """The number of the queue in which the cell waits for a report, see `lanes.py`; 0 if it waits in none."""
+        self.comfortable = False
+        """Whether charges are not reported for a while, see `reporting/silence.py`."""
         self.urgent = False
         self.low_water = 0
         """The headroom, as cost, below which the node asks the hub for a larger allowance."""

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 
 from reconverge.clock import NEVER_NS, Clock
 from reconverge.errors import InvalidLimit, LimitConflict
-from reconverge.hub.report import Answer, LimitReport
+from reconverge.hub.report import Answer, LimitReport, Recall
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.composite.registry import Composites
 from reconverge.kernel.engine import Reentry, Reports, apply_answers, due_cells, rebase_cells, report_cells
@@ -27,7 +27,7 @@ from reconverge.kernel.reporting.renaming import (
     give_up_lapsed_allowance,
     say_again,
 )
-from reconverge.kernel.reporting.requests import let_stay, mark_dirty, without_granted
+from reconverge.kernel.reporting.requests import heed_recall, let_stay, mark_dirty, without_granted
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.dropping import Dropped
 from reconverge.kernel.table.lookup import drop
@@ -423,6 +423,24 @@ class Kernel(Node):
         shard = self.shards[shard_index]
         for cell in self._cells_of(shard):
             cell.table.lock.run(give_up_allowance, cell, now_ns)
+
+    def heed(self, shard_index: int, recalls: Iterable[Recall] | None, now_ns: int) -> None:
+        """Reports the keys that the hub has recalled, as far as this node holds unused allowances of them.
+
+        None means that the hub does not recall keys: no key is then silent for long.
+        """
+        if (recalls is not None) != self.hub_recalls:
+            self.hub_recalls = recalls is not None
+            for table in list(self.tables.values()):
+                with table.lock:
+                    table.choose_path()
+        shard = self.shards[shard_index]
+        for name, key, needs_milli in recalls or ():
+            first = self.tables.get(name)
+            for table in self._reported.get(name, []) + ([] if first is None else [first]):
+                cell = table.cells.get(key)
+                if cell is not None and cell.shard is shard:
+                    table.lock.run(heed_recall, cell, needs_milli, now_ns)
 
     def look_around(self, shard_index: int) -> None:
         """Makes the next decision about each key take the slow path, which starts the exchange loop if needed."""

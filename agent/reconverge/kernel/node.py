@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from reconverge.clock import Clock
+from reconverge.clock import SECOND_NS, Clock
+from reconverge.hub.headroom import SILENCE_MAX_S
 from reconverge.kernel.algorithms.edges import solo_offset_ns
 from reconverge.kernel.cell import Cell
 from reconverge.kernel.engine import KernelFields, Reports
@@ -48,6 +49,10 @@ class Node(KernelFields):
         self.interval_ns = self.interval_min_ns = self.lease_ns = 0
         """The sync interval, the shortest time between two exchanges, and the lease of the node's name, in
         nanoseconds."""
+        self.hub_recalls = True
+        """Whether the hub recalls keys of which other nodes lack something; see `Answer.recalls`."""
+        self.silence_max_ns = SILENCE_MAX_S * SECOND_NS
+        """The longest silence about a key that is charged, see `reporting/silence.py`; 0 to report as if none were."""
         self.wake: Callable[[], None] = _no_loop
         """Called, with no lock held, when a request needs an exchange sooner than the loop would begin one; it must not
         wait."""

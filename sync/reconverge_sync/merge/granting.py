@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from math import ceil, floor
 
-from reconverge.hub.headroom import headroom_max, overdraft_max, slack_kept
+from reconverge.hub.headroom import headroom_max, is_plenty, overdraft_max, slack_kept
 from reconverge.hub.report import CellReport
 from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 
@@ -60,11 +60,13 @@ def grant(
     lent: int,
     *,
     small_allowances: bool,
+    may_be_silent: bool,
 ) -> None:
     """Raises the node's allowances towards its share of all needs, by no more than is free.
 
     The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance: in a
-    base it would outlast the loan. `small_allowances` is true for windows that last longer than the node's lease.
+    base it would outlast the loan. `small_allowances` is true for windows that last longer than the node's lease,
+    `may_be_silent` for windows during which the node may be silent about the key (`LimitRule.may_be_silent`).
     """
     capacity = cell.capacity + lent
     used = entry.used(rule, cell, hub_us)
@@ -83,7 +85,8 @@ def grant(
         free, target = capacity - cell.allowances - cell.debts - entry.allowance - cell.reserved, pool * share
         if pool >= needs:
             most = max(need, entry.allowance - used + ceil(TAKEN_AT_ONCE * free))
-            slack = slack_kept(fixed=rule.fixed, dated=rule.dated, asks=report.asks)
+            asks = report.asks and not (may_be_silent and is_plenty(pool, needs, capacity))
+            slack = slack_kept(fixed=rule.fixed, dated=rule.dated, asks=asks)
             target = min(need + slack * (pool - needs) * share, most)
             if small_allowances:
                 target = min(target, headroom_max(need, pool))

@@ -53,6 +53,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import ceil, floor
 
+from reconverge.hub.headroom import SILENCE_MAX_S, longest_silence
 from reconverge.hub.report import UNBOUNDED, WHOLE_MAX, Batch, CellAnswer, LimitReport, Totals, add_totals
 from reconverge.limit.limit import CONCURRENCY, DATED, DRAINED, FIRST_HIT, FIXED_WINDOW, INTERVAL
 from reconverge_sync.merge.bounds import WINDOW_MAX_US, Fill
@@ -170,6 +171,10 @@ class LimitRule:
     def lease_of_us(self, batch: Batch) -> int:
         """Returns how long allowances on this limit belong to the batch's node, in microseconds."""
         return min(self.lease_us or batch.lease_us, batch.lease_us)
+
+    def may_be_silent(self, batch: Batch) -> bool:
+        """Returns whether the node of `batch` may be silent about a key of this limit that is charged."""
+        return longest_silence(self.window_us, self.pace_us(batch), SILENCE_MAX_S * 1_000_000) > 0
 
     def own_lease_us(self, batch: Batch) -> int:
         """Returns the lease of allowances on this limit in microseconds, if it is shorter than the node's; else 0."""

@@ -110,6 +110,7 @@ class Orders:
 def drop_keys(shard: LedgerShard, identities: Iterable[Identity], hub_us: int) -> tuple[int, int]:
     """Drops the cells among `identities` that no live node has; returns how many were dropped, and how many stay."""
     dropped = kept = 0
+    shard.recalls.kept.clear()  # these name keys, too; at worst, a node lacks something for a while
     for identity in identities:
         cell = shard.cells.get(identity)
         if cell is None:

@@ -68,6 +68,7 @@ from reconverge.hub.report import (
     CellAnswer,
     CellReport,
     Lent,
+    LimitReport,
     Loan,
     Status,
     Totals,
@@ -81,11 +82,12 @@ from reconverge_sync.merge.granting import grant
 from reconverge_sync.merge.hearing import follow_reset, lower, take_counts, within_fill
 from reconverge_sync.merge.ledger import DEPARTED, Account, Entry, Floating, LedgerCell, LimitRule, NodeRecord
 from reconverge_sync.merge.loans import Identity, Lending
+from reconverge_sync.merge.recalling import Recalls
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
-"""After this many of its own intervals without a report, a node may be using all of its allowances, so the hub counts
-them as used."""
+"""After this many of its own intervals without a batch, and after more than a pause of SPEAK_UP_US, a node may be using
+all of its allowances, so the hub counts them as used."""
 SPEAK_UP_US = 1_000_000
 """The longest pause of nodes between attempts, and between exchanges without reports, in microseconds. Once a hub is
 back, all nodes that can have reported within an interval and this time."""
@@ -147,6 +149,7 @@ class LedgerShard:
     accounts: dict[str, Account] = field(default_factory=dict)
     cells: dict[tuple[str, str, int, str], LedgerCell] = field(default_factory=dict)
     lending: Lending = field(default_factory=Lending)
+    recalls: Recalls = field(default_factory=Recalls)
     cells_max: int = CELLS_MAX
 
     @property
@@ -182,6 +185,7 @@ class LedgerShard:
             self.born_us = self.born_us or hub_us
         if hub_us - self.swept_us > (SWEEP_WHEN_FULL_US if self.full else SWEEP_US):
             yield from self._sweep(hub_us)
+        heard_us = hub_us if record is None else record.seen_us
         self.live += (record is None) - batch.leaving
         self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
         self._look_around(batch, hub_us)
@@ -200,7 +204,8 @@ class LedgerShard:
             answers[place] = self._merge_cell(batch, reports[place], hub_us, scans)
             yield None
         in_order = tuple(answers[place] for place in range(count))
-        yield Answer(hub_us, self.generation, Status.MERGED, in_order)
+        recalls = self.recalls.since(heard_us, batch.node)
+        yield Answer(hub_us, self.generation, Status.MERGED, in_order, recalls)
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
         """Updates `calm_us`, `stirred_us` and `live` by the records of all nodes.
@@ -211,14 +216,14 @@ class LedgerShard:
             self.stirred_us = hub_us
         # To go through all nodes costs 0.3 us for each, so it waits until one of them may be silent.
         if hub_us <= self.calm_us:
-            self.calm_us = min(self.calm_us, hub_us + SILENT_INTERVALS * batch.interval_us)
+            self.calm_us = min(self.calm_us, hub_us + _silent_after_us(batch.interval_us))
             return
         silent_us: list[int] = []
         for record in self.nodes.values():
             if not record.gone and hub_us - record.seen_us > record.lease_us:
                 self.stirred_us = max(self.stirred_us, record.seen_us + record.lease_us)
             elif not record.gone:
-                silent_us.append(record.seen_us + SILENT_INTERVALS * record.interval_us)
+                silent_us.append(record.seen_us + _silent_after_us(record.interval_us))
         self.calm_us = min(silent_us, default=0)
         self.live = len(silent_us)
 
@@ -273,11 +278,7 @@ class LedgerShard:
             cell = self._begin(identity, epoch, rule, hub_us)
         cell.keep(rule.lives_us(batch), hub_us)
         cell.go_to(rule, epoch)
-        if rule.first_hit:
-            # From here on the answer is as for windows of one length: the cell's window, or the one before.
-            behind = not same_window(limit, report.epoch, cell.epoch)
-            report = report._replace(epoch=cell.epoch - behind)
-        report = follow_reset(cell, report, rule, hub_us)
+        report = follow_reset(cell, _in_window(limit, report, cell, rule), rule, hub_us)
         if rule.bucket:
             cell.drain_pool(rule, hub_us)
         entry = cell.entries.get(batch.node)
@@ -311,6 +312,7 @@ class LedgerShard:
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # the hub saves up nothing for a node from that node's own allowance
         answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked)
+        self.recalls.look(cell, entry, batch, report, rule, hub_us, asked)
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         self._forget_if_empty(identity, batch, report, rule, hub_us, scans)
         return answer
@@ -334,7 +336,17 @@ class LedgerShard:
             if asked is not None:
                 asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_allowances=small_allowances)
             else:
-                grant(cell, batch.node, entry, report, rule, hub_us, lent, small_allowances=small_allowances)
+                grant(
+                    cell,
+                    batch.node,
+                    entry,
+                    report,
+                    rule,
+                    hub_us,
+                    lent,
+                    small_allowances=small_allowances,
+                    may_be_silent=rule.may_be_silent(batch),
+                )
         cell.count(entry)
         answer = cell.answer(rule, batch.node, entry, hub_us, lent)
         cell.note_dates(entry, rule)
@@ -452,7 +464,7 @@ class LedgerShard:
                 departed.fold(entry, rule)
                 del cell.entries[name]
                 continue
-            if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.interval_us):
+            if hub_us - seen_us > _silent_after_us(max(interval_us, rule.interval_us)):
                 entry.need_milli = entry.demand_milli = entry.ask = 0
                 cell.silent += max(0, entry.allowance - floor(entry.used(rule, cell, hub_us)))
             lingers = lingers or left  # its work in progress may go on
@@ -481,6 +493,22 @@ def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_
     idle_us = until_us if held else entry.seen_us
     entry.depart(rule, cell, hub_us, idle_us)
     cell.drain_by_spare(entry, rule, hub_us, idle_us)
+
+
+def _silent_after_us(interval_us: int) -> int:
+    """Returns the microseconds without a batch after which a node that exchanges every `interval_us` counts as silent.
+
+    A node with nothing to report sends a batch after SPEAK_UP_US.
+    """
+    return max(SILENT_INTERVALS * interval_us, SPEAK_UP_US + interval_us)
+
+
+def _in_window(limit: LimitReport, report: CellReport, cell: LedgerCell, rule: LimitRule) -> CellReport:
+    """Returns `report`; for windows that begin with a charge, as a report of the cell's window or the one before."""
+    if not rule.first_hit:
+        return report
+    behind = not same_window(limit, report.epoch, cell.epoch)
+    return report._replace(epoch=cell.epoch - behind)
 
 
 def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:

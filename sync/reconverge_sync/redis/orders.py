@@ -89,7 +89,7 @@ async def give_orders(call: Call, key: str, marks: Sequence[str], given_time: st
 async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], given_time: str) -> tuple[int, int]:
     """Drops cells that no live node has; returns how many were dropped, and how many stay. Raises HubUnavailable."""
     dropped = kept = 0
-    for first in range(0, len(cells), CELLS_AT_ONCE):
+    for first in range(0, max(1, len(cells)), CELLS_AT_ONCE):
         keys = (f"{prefix}meta", f"{prefix}nodes", *cells[first : first + CELLS_AT_ONCE])
         more, left = await call("EVAL", DROP_KEYS, len(keys), *keys, given_time)
         dropped, kept = dropped + int(more), kept + int(left)

@@ -40,9 +40,11 @@ class Talker(SmallNode):
         chance: float = 0.5,
         interval_ns: int = INTERVAL_NS,
         lease_ns: int = LEASE_NS,
+        silence_max_ns: int = 0,
     ) -> None:
         super().__init__(clock, interval_ns=interval_ns)
         self.kernel.lease_ns = lease_ns
+        self.kernel.silence_max_ns = silence_max_ns
         self.syncer = Syncer(
             self.kernel, shard=0, random=Always(chance), new_name=self._new_name, now_ns=clock.monotonic_ns()
         )
@@ -99,9 +101,17 @@ class Talkers:
     """A clock, a hub, and nodes that share one limit."""
 
     def __init__(
-        self, limit: Limit, policy: Policy, *, nodes: int = 1, chance: float = 0.5, lease_ns: int = LEASE_NS
+        self,
+        limit: Limit,
+        policy: Policy,
+        *,
+        nodes: int = 1,
+        chance: float = 0.5,
+        lease_ns: int = LEASE_NS,
+        silence_max_ns: int = 0,
     ) -> None:
         self.limit = limit
+        self.silence_max_ns = silence_max_ns
         self.policy = policy
         self.chance = chance
         self.lease_ns = lease_ns
@@ -112,7 +122,13 @@ class Talkers:
     def another_node(self, *, interval_ns: int = INTERVAL_NS) -> Talker:
         """A node that the hub has never heard of."""
         return Talker(
-            self.clock, self.limit, self.policy, chance=self.chance, interval_ns=interval_ns, lease_ns=self.lease_ns
+            self.clock,
+            self.limit,
+            self.policy,
+            chance=self.chance,
+            interval_ns=interval_ns,
+            lease_ns=self.lease_ns,
+            silence_max_ns=self.silence_max_ns,
         )
 
     def passes(self, seconds: float = 0.0, *, ns: int = 0) -> None:

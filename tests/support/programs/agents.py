@@ -134,7 +134,7 @@ def is_copied(hub: str) -> None:
 
     For both of them the wall clock goes forward, as it does when an image is restored.
     """
-    agent = Agent(hub, policy="strict", sync_interval=0.02)
+    agent = Agent(hub, policy="strict", sync_interval=0.02, max_silence=0)
     exchanges, login = agent._lifecycle.exchanges, agent.limit("login", "1000/day")
     wall_ns = 0
     exchanges.watch_for_restorations = Restorations(wall_ns=lambda: wall_ns, since_start_ns=int, boot_id=str)

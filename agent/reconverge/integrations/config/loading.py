@@ -35,6 +35,7 @@ VARIABLES: Final = {
     "namespace": "RECONVERGE_NAMESPACE",
     "sync_interval": "RECONVERGE_SYNC_INTERVAL",
     "min_sync_interval": "RECONVERGE_MIN_SYNC_INTERVAL",
+    "max_silence": "RECONVERGE_MAX_SILENCE",
     "lease_ttl": "RECONVERGE_LEASE_TTL",
     "policy": "RECONVERGE_POLICY",
     "max_overshoot": "RECONVERGE_MAX_OVERSHOOT",
@@ -107,6 +108,7 @@ class Settings(BaseSettings):
     namespace: str | None = None
     sync_interval: float | None = None
     min_sync_interval: float | None = None
+    max_silence: float | None = None
     lease_ttl: float | None = None
     policy: str | None = None
     max_overshoot: float | None = None

@@ -22,6 +22,7 @@ PREFIXES: Final = ("async+", "reconverge+")
 NUMBERS: Final = (
     "sync_interval",
     "min_sync_interval",
+    "max_silence",
     "lease_ttl",
     "max_overshoot",
     "cold_allowance",

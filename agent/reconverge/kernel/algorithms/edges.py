@@ -112,11 +112,12 @@ class Edges:
         cell.until_ns = self._until_ns
 
     def set_room(self, cell: Cell, spare: int) -> None:
-        """Lets the fast path admit `spare` more cost, if the cell is queued for a report or the node has no hub.
+        """Lets the fast path admit `spare` more cost, if none of these charges has to queue the cell for a report.
 
         Otherwise, and for a limit that needs the slow path for each charge, lets it admit nothing.
         """
-        room = cell.used + spare if (cell.dirty or cell.shard.alone) and self._table.additive else -1
+        unmarked = not (cell.dirty or cell.comfortable or cell.shard.alone)
+        room = -1 if unmarked or not self._table.additive else cell.used + spare
         if room != self._room:
             self._room = room
         cell.room = self._room
@@ -218,5 +219,6 @@ class Edges:
         cell.last_demand = int(min(heard_demand + cell.fleet_demand * table.window_s * share, float(DEMAND_MAX)))
         cell.fleet_window = cell.window_demand = cell.silent = 0
         cell.fleet_used = 0.0
+        cell.comfortable = False
         cell.back_off_ns = 0
         cell.low_water = low_water(table, cell.base if table.meter.aligned else 0 if floats(cell) else cell.allowance)

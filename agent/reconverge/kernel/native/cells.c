@@ -39,6 +39,7 @@ forget_window(const Terms *terms, Cell *cell, i64 steps)
     cell->last_demand = asked < (double)DEMAND_MAX ? (i64)asked : DEMAND_MAX;
     cell->fleet_window = cell->window_demand = cell->silent = 0;
     cell->fleet_used = 0.0;
+    cell->comfortable = false;
     cell->back_off_ns = 0;
     cell->low_water = low_water_for(cell->allowance);
 }
@@ -184,6 +185,7 @@ mark_dirty(Store *store, Cell *cell)
     if (cell->dirty || is_refused(store, cell)) {
         return 0;
     }
+    cell->comfortable = false;
     cell->fresh = !is_heard(cell) && cell->place >= 0;
     if (!cell->fresh) {
         return lanes_append(cell->shard->dirty, cell);
@@ -208,6 +210,14 @@ call_for_exchange(Store *store, Cell *cell, i64 now_ns)
         want_wake(store);
     }
     return 0;
+}
+
+void
+stay_silent(Store *store, const Cell *cell, i64 now_ns)
+{
+    if (now_ns >= cell->shard->attended_until_ns) {
+        want_wake(store);
+    }
 }
 
 int

@@ -19,6 +19,7 @@ void set_until(const Store *store, Cell *cell, i64 now_ns);
 int mark_dirty(Store *store, Cell *cell);
 int call_for_exchange(Store *store, Cell *cell, i64 now_ns);
 int request_early(Store *store, Cell *cell, i64 when_ns);
+void stay_silent(Store *store, const Cell *cell, i64 now_ns);
 
 #define AHEAD 8 /* how many cells are fetched at once when cells are worked on in turn */
 
@@ -47,6 +48,38 @@ static inline i64
 low_water_for(i64 headroom)
 {
     return at_least((i64)ceil(LOW_WATER * (double)headroom), 1);
+}
+
+#define BASE_MARGIN 1.5
+#define BASE_SHARE 0.8
+#define REQUESTS_MIN 8
+
+/* Whether the node begins the cell's next window with enough, if all nodes need `needs` together. */
+static inline bool
+begins_well(const Terms *terms, const Cell *cell, double needs)
+{
+    if (terms->kind != FIXED || terms->small_allowances) {
+        return true;
+    }
+    double share = needs > 0 ? (double)cell->need_milli / 1000 / needs : 0.0, window_s = (double)terms->window_ns / 1e9;
+    double demanded = BASE_MARGIN * cell->demand * window_s, most = BASE_SHARE * (double)cell->capacity * share;
+    return cell->base >= 1 && (double)cell->base >= (demanded < most ? demanded : most);
+}
+
+/* Whether the cell's fixed window is used up, as of an answer about that window, and the next one begins well. */
+static inline bool
+is_used_up(const Terms *terms, const Cell *cell)
+{
+    double need = (double)cell->need_milli / 1000, needs = cell->fleet_needs > need ? cell->fleet_needs : need;
+    return terms->silence_ns != 0 && terms->kind == FIXED && !cell->at_hub && cell->waiters == 0 &&
+           cell->capacity >= REQUESTS_MIN * cell->nodes && (double)cell->capacity - cell->fleet_used < 1 && begins_well(terms, cell, needs);
+}
+
+/* The headroom below which a comfortable cell is reported: see `reporting/silence.py`. */
+static inline i64
+speaks_below(const Cell *cell)
+{
+    return cell->low_water + cell->low_water * 11 / 24;
 }
 
 static inline bool

@@ -155,7 +155,7 @@ spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns)
 static void
 set_room(Cell *cell, i64 spare)
 {
-    cell->room = cell->dirty || cell->shard->alone ? cell->used + spare : -1;
+    cell->room = cell->dirty || cell->comfortable || cell->shard->alone ? cell->used + spare : -1;
 }
 
 /* Request an exchange ahead of time if the hub may have something to grant. */
@@ -173,6 +173,18 @@ ask_early(Store *store, Cell *cell, i64 spare, i64 now_ns)
         return request_early(store, cell, cell->reported_ns + at_least(cell->back_off_ns, terms->interval_min_ns));
     }
     return 0;
+}
+
+/* Whether an exchange about a refused cost would bring nothing: see `table/explain.py`. */
+static bool
+waits_in_vain(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
+{
+    i64 passed_ns = now_ns - cell->heard_ns;
+    if (passed_ns < terms->silence_ns && is_used_up(terms, cell)) {
+        return is_certain(terms, cell, cost, false, now_ns);
+    }
+    return cell->at_hub && cell->base == 0 && passed_ns < VAIN_INTERVALS * terms->interval_ns &&
+           is_certain(terms, cell, cost, false, now_ns);
 }
 
 static int
@@ -198,9 +210,13 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         return 0;
     }
     cell->touched_ns = now_ns; /* also for a mere look */
-    bool lately = now_ns - cell->heard_ns < VAIN_INTERVALS * terms->interval_ns;
-    if (!allowed && cell->at_hub && cell->base == 0 && lately && is_certain(terms, cell, cost, false, now_ns)) {
-        set_room(cell, spare); /* until then an exchange brings nothing, unless another node gives something back */
+    if (!allowed && waits_in_vain(terms, cell, cost, now_ns)) {
+        set_room(cell, spare);
+        return 0;
+    }
+    if (allowed && cell->comfortable && spare >= speaks_below(cell)) {
+        stay_silent(store, cell, now_ns);
+        set_room(cell, spare - speaks_below(cell));
         return 0;
     }
     if (call_for_exchange(store, cell, now_ns) < 0) {

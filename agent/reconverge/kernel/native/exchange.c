@@ -7,6 +7,7 @@
 #define SLACK_FADING 0.6
 #define SLACK_FADING_ASKED 0.9
 #define SLACK_ASKED 0.0
+#define PLENTY 0.5
 #define DEMAND_ARRIVALS 8.0
 #define DEMAND_FAINT 0.3
 #define BASE_SLACK 0.8
@@ -19,6 +20,9 @@
 #define ROOM_INTERVALS_MAX 16
 #define HEADROOM_FRACTION 0.04
 #define OVERDRAFT_FRACTION 0.01
+#define NEEDS_MIN 4
+#define FREE_SHARE 0.25
+#define GRID_PARTS 8
 
 static inline Store *
 store_of(const Cell *cell)
@@ -124,12 +128,13 @@ asks(const Terms *terms, const Cell *cell)
 
 /* The part that a node keeps of the capacity that no node needs: see hub/headroom.py. */
 static double
-slack_kept(const Terms *terms, const Cell *cell)
+slack_kept(const Terms *terms, const Cell *cell, double left, double needs)
 {
+    bool plenty = terms->silence_ns != 0 && left - needs >= PLENTY * (double)cell->capacity;
     if (terms->kind == FIXED) {
-        return asks(terms, cell) ? SLACK_ASKED : SLACK_KEPT;
+        return asks(terms, cell) && !plenty ? SLACK_ASKED : SLACK_KEPT;
     }
-    return asks(terms, cell) ? SLACK_FADING_ASKED : SLACK_FADING;
+    return asks(terms, cell) && !plenty ? SLACK_FADING_ASKED : SLACK_FADING;
 }
 
 /* The headroom that the cell keeps: this node's fair part of the free capacity at the last answer. */
@@ -141,7 +146,7 @@ kept(const Terms *terms, const Cell *cell, double need, double needs)
     if (left < needs) {
         return left * share;
     }
-    double all = need + slack_kept(terms, cell) * (left - needs) * share;
+    double all = need + slack_kept(terms, cell, left, needs) * (left - needs) * share;
     return terms->small_allowances ? smaller(all, headroom_max(need, left)) : all;
 }
 
@@ -244,7 +249,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     cell->need_milli = (i64)ceil(need * 1000);
     cell->held = cell->held || need > 0 || allowance > 0 || cell->base > 0;
     cell->dirty = 0;
-    cell->urgent = false;
+    cell->urgent = cell->comfortable = false;
     cell->early_ns = NEVER_NS;
     agenda_forget(cell);
     cell->room = -1; /* so that the next charge is noticed */
@@ -378,6 +383,57 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
     return agenda_promise(agenda, cell, (i64)ceil_div(due_ns, interval_ns) * interval_ns);
 }
 
+/* Whether no node lacks anything of this key, nor will before the longest silence is over: `reporting/silence.py`. */
+static bool
+is_comfortable(const Terms *terms, const Cell *cell, i64 headroom)
+{
+    if (terms->silence_ns == 0 || cell->at_hub || cell->waiters != 0 || cell->ask != 0 || cell->reserved != 0 || !cell->held) {
+        return false;
+    }
+    double need = (double)cell->need_milli / 1000, soon = expected(terms, cell), capacity = (double)cell->capacity;
+    if ((double)headroom < larger(need, NEEDS_MIN * (soon + 1)) || cell->capacity < REQUESTS_MIN * cell->nodes) {
+        return false;
+    }
+    double left = capacity - cell->fleet_used;
+    if ((double)cell->free < FREE_SHARE * left) {
+        return false;
+    }
+    double needs = larger(cell->fleet_needs, need);
+    if (!begins_well(terms, cell, needs)) {
+        return false;
+    }
+    double others = NEED_MARGIN * larger(0.0, cell->fleet_demand - cell->demand) * ((double)terms->interval_ns / 1e9);
+    return left >= larger(NEEDS_MIN * (soon + others), needs + FREE_SHARE * capacity);
+}
+
+/* Lets the cell be silent from this answer on, if no node needs news of it; returns whether it does. */
+static bool
+falls_silent(const Terms *terms, Cell *cell, const Report *report, i64 headroom)
+{
+    if (cell->fresh || cell->urgent || cell->leaving || cell->unconfirmed || cell->reset_us != report->reset_us) {
+        return false;
+    }
+    if (is_comfortable(terms, cell, headroom)) {
+        cell->dirty = 0; /* also if it was charged while the batch was under way */
+        cell->comfortable = true;
+        return true;
+    }
+    return is_used_up(terms, cell);
+}
+
+/* When a silent cell is looked at again. */
+static i64
+looks_ns(const Terms *terms, const Cell *cell, i64 now_ns)
+{
+    i64 leaves_ns = cell->touched_ns + 2 * terms->idle_ns;
+    i64 due_ns = now_ns + at_least(at_most(now_ns - cell->touched_ns, leaves_ns - now_ns), terms->silence_ns);
+    if (cell->base > 0 && asks(terms, cell)) {
+        due_ns = at_most(due_ns, at_least(closes_ns(terms, cell), now_ns) + terms->interval_ns);
+    }
+    i64 grid_ns = at_least(terms->silence_ns / GRID_PARTS, terms->interval_ns), phase_ns = terms->phase % grid_ns;
+    return (i64)ceil_div(due_ns - phase_ns, grid_ns) * grid_ns + phase_ns;
+}
+
 /* Set the cell's own meter to zero; charges before `reset_us` do not count any more. */
 static void
 forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
@@ -504,6 +560,9 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
     if (goes_back) {
         /* Until its next report, the hub has the node's former allowance on record. */
         return agenda_promise(cell->shard->agenda, cell, now_ns);
+    }
+    if (same_epoch && falls_silent(terms, cell, report, headroom)) {
+        return agenda_promise(cell->shard->agenda, cell, looks_ns(terms, cell, now_ns));
     }
     return promise_follow_up(terms, cell, headroom, now_ns);
 }

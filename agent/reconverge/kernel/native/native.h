@@ -194,7 +194,7 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
 #define CELL_MARKS(X)                                                                                                \
-    X(held) X(unconfirmed) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub) X(denied)
+    X(held) X(unconfirmed) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub) X(denied) X(comfortable)
 
 #define DECLARE_FIELD(name, first) i64 name;
 #define DECLARE_AMOUNT(name) i128 name;
@@ -254,7 +254,7 @@ typedef struct {
     bool keeps_allowances, merged_only, soft, small_allowances;
     int kind, policy;
     i64 window_ns, quota, capacity, own_part, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
-        lease_ns, relearns_ns, lowered_ns, lowered_from;
+        lease_ns, relearns_ns, lowered_ns, lowered_from, silence_ns, phase;
     double cold_allowance;
     i128 level_max; /* about a bucket with a higher level Python decides */
 } Terms;

@@ -67,7 +67,7 @@ from __future__ import annotations
 from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
-from reconverge.hub.headroom import NEED_MARGIN, headroom_max, overdraft_max, slack_kept
+from reconverge.hub.headroom import NEED_MARGIN, headroom_max, is_plenty, overdraft_max, slack_kept
 from reconverge.hub.report import ASKS, AT_HUB, FLOATS, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
 from reconverge.kernel.cell import (
     DEMAND_MAX,
@@ -80,6 +80,7 @@ from reconverge.kernel.cell import (
     measure,
 )
 from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_early
+from reconverge.kernel.reporting.silence import is_comfortable, is_used_up, looks_ns
 
 DEMAND_ARRIVALS = 8
 """Over about how many requests the demand on a key is averaged."""
@@ -145,7 +146,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
             _lower_allowances(cell, bound, need)
     cell.need_milli = ceil(need * 1000)
     cell.held = cell.held or need > 0 or _said_allowance(cell) > 0 or cell.base > 0
-    cell.dirty, cell.urgent = 0, False
+    cell.dirty, cell.urgent, cell.comfortable = 0, False, False
     cell.early_ns = NEVER_NS
     cell.shard.agenda.forget(cell)
     cell.room = -1
@@ -264,11 +265,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     cell.held = _holds(cell, report, answer, raised)
     table.meter.hear_of_others(cell, report, answer, heard_ns, now_ns)
     _hear_of_demand(cell, answer)
-    if raised > 0:
-        cell.back_off_ns = 0
-    elif answer.free < 1:
-        shortest_ns = table.interval_min_ns
-        cell.back_off_ns = min(table.interval_ns, max(shortest_ns, 2 * cell.back_off_ns))
+    _back_off(cell, answer, raised)
     table.edges.set_until(cell, now_ns)
     if not table.policy.keeps_allowances and now_ns >= lease_until_ns(cell):
         # The lease that begins with this answer is stored later; until then the fast path must not outlast the old one.
@@ -279,7 +276,32 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     cell.denied = cell.charged + headroom < cell.wanted
     cell.low_water = low_water(table, max(0, headroom))
     cell.room = -1
-    _promise_follow_up(cell, report, headroom, now_ns)
+    if not _falls_silent(cell, report, headroom, now_ns, same_epoch=same_epoch):
+        _promise_follow_up(cell, report, headroom, now_ns)
+
+
+def _back_off(cell: Cell, answer: CellAnswer, raised: int) -> None:
+    """Doubles the time until the next early exchange while the hub has nothing to grant."""
+    if raised > 0:
+        cell.back_off_ns = 0
+    elif answer.free < 1:
+        cell.back_off_ns = min(cell.table.interval_ns, max(cell.table.interval_min_ns, 2 * cell.back_off_ns))
+
+
+def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *, same_epoch: bool) -> bool:
+    """Lets the cell be silent from this answer on, if no node needs news of it; returns whether it does."""
+    asks = _asks(cell)
+    if not same_epoch or cell.fresh or cell.urgent or cell.leaving or cell.unconfirmed:
+        return False
+    if cell.reset_us != report.reset_us or _goes_back(cell, report):
+        return False
+    if is_comfortable(cell, headroom, _expected(cell)):
+        cell.dirty = 0  # also if it was charged while the batch was under way
+        cell.comfortable = True
+    elif not is_used_up(cell):
+        return False
+    cell.shard.agenda.promise(cell, looks_ns(cell, now_ns, asks=asks))
+    return True
 
 
 def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
@@ -543,7 +565,8 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
     share = need / needs if needs > 0 else 0.0
     if left < needs:
         return left * share
-    slack = slack_kept(fixed=cell.table.meter.aligned, dated=cell.table.dated is not None, asks=_asks(cell))
+    asks = _asks(cell) and not (cell.table.silence_ns and is_plenty(left, needs, cell.capacity))
+    slack = slack_kept(fixed=cell.table.meter.aligned, dated=cell.table.dated is not None, asks=asks)
     kept = need + slack * (left - needs) * share
     return min(kept, headroom_max(need, left, cell.table.unit)) if cell.table.small_allowances else kept
 

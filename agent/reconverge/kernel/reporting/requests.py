@@ -38,6 +38,7 @@ GRANTED_AGAIN_NS = MILLISECOND_NS
 def mark_dirty(cell: Cell) -> None:
     """Queues the cell for the next regular exchange of its shard; a new key joins the queue of new keys."""
     if not cell.dirty and not _is_refused(cell):
+        cell.comfortable = False
         # Queued before it is marked: a cell that is queued twice does no harm, a missing one is never reported.
         cell.fresh = not cell.heard and cell.place >= 0
         if cell.fresh:
@@ -54,6 +55,12 @@ def report_soon(cell: Cell, now_ns: int) -> None:
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
     mark_dirty(cell)
     if now_ns >= shard.attended_until_ns or (first and not _looks_by_itself(shard, shard.regular_ns)):
+        _want_wake(cell)
+
+
+def stay_silent(cell: Cell, now_ns: int) -> None:
+    """Wakes the exchange loop about a charge that is not reported, if no loop runs that will look at the cell later."""
+    if now_ns >= cell.shard.attended_until_ns:
         _want_wake(cell)
 
 
@@ -98,6 +105,19 @@ def request_early(cell: Cell, when_ns: int) -> None:
         cell.shard.early_ns = when_ns
         if not _looks_by_itself(cell.shard, max(when_ns, cell.shard.begins_ns)):
             _want_wake(cell)
+
+
+def heed_recall(cell: Cell, needs_milli: int, now_ns: int) -> None:
+    """Reports the cell early if it holds an allowance, as another node lacks that; `needs_milli` are all needs."""
+    table = cell.table
+    if not table.silence_ns or cell.allowance + cell.base <= 0 or now_ns - cell.reported_ns < table.interval_ns:
+        return
+    cell.comfortable = False
+    cell.room = -1
+    cell.fleet_needs = max(cell.fleet_needs, float(needs_milli) / 1000)
+    cell.free = 0
+    mark_dirty(cell)
+    request_early(cell, now_ns)
 
 
 def ask_at_once(cell: Cell, now_ns: int) -> bool:

@@ -12,6 +12,7 @@ from reconverge.kernel.cell import usable_allowance
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Cell, Decision
 from reconverge.kernel.reporting.requests import take_interest
+from reconverge.kernel.reporting.silence import is_used_up
 from reconverge.kernel.table.state import LimitState
 
 VAIN_INTERVALS = 10
@@ -67,12 +68,15 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 
 
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Returns whether an exchange about a refused cost would bring nothing: the hub keeps the free part, and it is 0.
+    """Returns whether an exchange about a refused cost would bring nothing.
 
-    False for a cell with a base allowance, because the next window's allowance depends on the refused requests. Also
-    False if the hub's last answer is VAIN_INTERVALS sync intervals old: another node may have given back what it had
-    used, or have reset the key.
+    That is so for a fixed window that is used up, see `reporting/silence.py`. It is also so if the free part is at the
+    hub, and is 0. False for a cell with a base allowance, because the next window's allowance depends on the refused
+    requests. Also False if the hub's last answer is VAIN_INTERVALS sync intervals old: another node may have given back
+    what it had used, or have reset the key.
     """
+    if now_ns - cell.heard_ns < table.silence_ns and is_used_up(cell):
+        return nothing_free_ns(table, cell, cost, now_ns) > 0
     if not cell.at_hub or cell.base > 0 or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
         return False
     return nothing_free_ns(table, cell, cost, now_ns) > 0

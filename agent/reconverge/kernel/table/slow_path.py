@@ -9,7 +9,8 @@ from __future__ import annotations
 from reconverge.clock import SECOND_NS
 from reconverge.kernel.cell import DEMAND_MAX, closes_ns, measure, usable_allowance
 from reconverge.kernel.engine import Cell
-from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early, take_interest
+from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early, stay_silent, take_interest
+from reconverge.kernel.reporting.silence import speaks_below
 from reconverge.kernel.table.explain import waits_in_vain
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.state import LimitState
@@ -77,6 +78,10 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
     elif not allowed and waits_in_vain(table, cell, cost, now_ns):
         cell.touched_ns = now_ns
         table.edges.set_room(cell, spare)
+    elif allowed and cell.comfortable and spare >= speaks_below(cell):
+        cell.touched_ns = now_ns
+        stay_silent(cell, now_ns)
+        table.edges.set_room(cell, spare - speaks_below(cell))
     else:
         _put_forward(table, cell, spare, now_ns)
     if table.edges.by_charge and allowed and cost > 0:

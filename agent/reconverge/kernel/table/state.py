@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from reconverge.clock import NEVER_NS, seconds
+from reconverge.clock import NEVER_NS, SECOND_NS, seconds
+from reconverge.hub.headroom import UNRECALLED_SILENCE_S, longest_silence
 from reconverge.hub.report import UNBOUNDED
 from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.paced import LeakyBucket
@@ -107,6 +108,8 @@ class LimitState:
         self.interval_ns, self.interval_min_ns = kernel.interval_ns, kernel.interval_min_ns
         self.lease_ns = lease_ns
         """For how many nanoseconds after the hub's last answer allowances may be used, or NODES_LEASE_NS."""
+        self.phase = int.from_bytes(kernel.hash_key[:6], "little")
+        """By how many nanoseconds the looks at silent cells are shifted; see `reporting/silence.py`."""
         self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
         """The lock of the cells, held during the arithmetic of one cell, and never during I/O or calls of foreign
         code."""
@@ -223,6 +226,23 @@ class LimitState:
             drains_ns = self.window_ns * self.capacity // self.quota
             runs_out_ns = max(runs_out_ns, drains_ns) if self.stepwise else drains_ns
         return self.policy.overshoot_milli != UNBOUNDED and runs_out_ns > min(self.lease_ns, self.kernel.lease_ns)
+
+    @property
+    def silence_ns(self) -> int:
+        """Returns the longest silence about a key that is charged, in nanoseconds; 0 if no key may be silent.
+
+        See `reporting/silence.py`.
+        """
+        if self.dated is not None or self.meter.slots or self.paced or self.policy.merged_only:
+            return 0
+        if self.edges.by_charge:  # all nodes have to agree when the window began
+            return 0
+        if not self.keeps_spare or self.region_ppm != MILLION:  # what another region needs is not known here
+            return 0
+        at_most_ns = self.kernel.silence_max_ns
+        if not self.kernel.hub_recalls:
+            at_most_ns = min(at_most_ns, UNRECALLED_SILENCE_S * SECOND_NS)
+        return longest_silence(self.window_ns, self.interval_ns, at_most_ns)
 
     @property
     def region_ppm(self) -> int:

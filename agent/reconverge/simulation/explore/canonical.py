@@ -29,7 +29,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS
-from reconverge.hub.report import Batch
+from reconverge.hub.report import WHOLE_MAX, Batch
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.explore.node import MARK, SmallNode
@@ -75,7 +75,7 @@ class Walk:
 
     def large(self, one: float) -> None:
         """Appends a large number; in place of a moment, or of minus a moment, its distance from the present time."""
-        if one in (NEVER_NS, -NEVER_NS):  # the commonest values
+        if one in (NEVER_NS, -NEVER_NS, WHOLE_MAX):  # the commonest values, and no moments
             self.found.append(one)
             return
         if one < 0:

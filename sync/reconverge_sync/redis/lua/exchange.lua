@@ -52,7 +52,7 @@ local CELLS_MAX -- from hub/json_codec.py
 local QUOTA_MAX -- from limit/limit.py
 local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US, DEBT_MAX -- from merge/bounds.py
 local NEEDS_MAX, NEED_MAX_MILLI, SAID_MAX, RESET_AHEAD_MAX_US -- from merge/bounds.py
-local SILENT_INTERVALS, SWEEP_US, SCANNED_MAX, TURN -- from merge/rule.py
+local SWEEP_US, SCANNED_MAX, TURN -- from merge/rule.py
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 local call = redis.call
@@ -158,6 +158,11 @@ local function time_to_live(of, lease_us, interval_us)
   return of.withheld > 0 and max(lives_us, REMEMBERED_US) or lives_us
 end
 
+local function silent_after_us(interval_us)
+  local SILENT_INTERVALS, SPEAK_UP_US -- from merge/rule.py
+  return max(SILENT_INTERVALS * interval_us, SPEAK_UP_US + interval_us)
+end
+
 local function learning_us(of, lost)
   local SPEAK_UP_US -- from merge/rule.py
   local heard_us = max(2 * batch.interval_us, batch.interval_us + SPEAK_UP_US)
@@ -215,6 +220,9 @@ local function rule_of(limit)
   made.learns_until_us = learns_until(made)
   made.epoch = made.slots and 0 or floor(hub_us / made.window_us)
   made.elsewhere = made.first_hit or made.closes_us > 0 and not made.slots
+  local SILENCE_MAX_S, WINDOW_SHARE, INTERVALS_MIN -- from hub/headroom.py
+  local silence_us = min(floor(made.window_us / WINDOW_SHARE), 1000000 * SILENCE_MAX_S)
+  made.may_be_silent = silence_us >= INTERVALS_MIN * made.interval_us
   made.overdrafts = floor(made.own * made.overshoot_milli / 1000)
   return made
 end
@@ -826,9 +834,10 @@ local function grant(used)
     local free, target = capacity - cell_allowances - cell_debts - entry_allowance - cell_reserved, pool * share
     if pool >= needs then
       local most = entry_allowance - used + ceil(TAKEN_AT_ONCE * free)
-      local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED -- from hub/headroom.py
+      local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED, PLENTY -- from hub/headroom.py
       local slack = SLACK_KEPT
       local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
+      if asks and rule.may_be_silent and pool - needs >= PLENTY * capacity then asks = false end
       if fixed then slack = asks and SLACK_ASKED or SLACK_KEPT
       elseif not dated then slack = asks and SLACK_FADING_ASKED or SLACK_FADING end
       target = need + slack * (pool - needs) * share
@@ -1045,7 +1054,7 @@ local function scan_others(key, fields)
         fold()
         gone[#gone + 1] = name
       else
-        if hub_us - seen_us > SILENT_INTERVALS * max(interval_us, rule.own_interval_us) then
+        if hub_us - seen_us > silent_after_us(max(interval_us, rule.own_interval_us)) then
           changed = true
           entry_need_milli, entry_demand_milli, entry_ask = 0, 0, 0
           cell_silent = cell_silent + max(0, entry_allowance - floor(used_of(entry_current, entry_previous)))
@@ -1246,8 +1255,77 @@ local function is_farewell()
     and report_demand_milli == 0
 end
 
--- Stores the cell's sums and the current entry. Returns whether the cell still exists.
+-- ------------------------------------------------------------------ merge/recalling.py
+
+local note_lack, recalls_since
+do -- Lua allows a function 200 local variables
+  -- The caller's key in the name of a cell: behind the shard's prefix, and the limit's name, algorithm and window.
+  local function key_in(name)
+    local ends = string.find(name, ':', #KEYS[1] + #rule.name, true)
+    ends = string.find(name, ':', ends + 1, true)
+    ends = string.find(name, ':', ends + 1, true)
+    return string.sub(name, ends + 1)
+  end
+
+  -- The recalls of the shard, the latest last: when each was noted, by which node, the limit, the key and all needs.
+  local function recalls()
+    if type(meta.recalls) ~= 'table' then meta.recalls = meta.recalls and unpack_(meta.recalls) or {} end
+    return meta.recalls
+  end
+
+  -- Whether the node lacks what other nodes hold and do not need.
+  local function lacks()
+    local NEED_MARGIN -- from hub/headroom.py
+    local REQUESTS_MIN, NEEDS_LACKED, SURPLUS -- from merge/recalling.py
+    if batch.leaving or forgotten or rule.overshoot_milli < 0 or dated or rule.slots then return false end
+    if cell_capacity < REQUESTS_MIN * cell_active then return false end
+    local used, lacked_milli = used_of(entry_current, entry_previous), 0
+    if at_hub then
+      lacked_milli = 1000 * (waiting - granted)
+    elseif entry_need_milli + entry_ask > 0 then
+      local times = (report_asked >= ASKS and fixed) and 0 or NEEDS_LACKED
+      local expected_milli = NEED_MARGIN * report_demand_milli * rule.interval_us / 1000000
+      lacked_milli = max(entry_need_milli, 1000 * entry_ask, times * expected_milli) - 1000 * (entry_allowance - used)
+    end
+    if lacked_milli <= 0 then return false end
+    local held_milli = 1000 * (cell_allowances - entry_allowance - used_of(cell_current, cell_previous) + used)
+    return held_milli - (cell_needs_milli - entry_need_milli) >= min(lacked_milli, SURPLUS * held_milli)
+  end
+
+  -- Notes the cell if the node lacks something of it.
+  function note_lack(name)
+    local RECALLS_MAX, RECALLED_FOR_US -- from merge/recalling.py
+    if not lacks() then return end
+    local key, kept = key_in(name), {}
+    for _, each in ipairs(recalls()) do
+      if each[3] ~= rule.name or each[4] ~= key then
+        kept[#kept + 1] = each
+      elseif hub_us - each[1] < rule.interval_us then
+        return
+      end
+    end
+    kept[#kept + 1] = { hub_us, node, rule.name, key, cell_needs_milli }
+    while #kept > RECALLS_MAX or hub_us - kept[1][1] > RECALLED_FOR_US do table.remove(kept, 1) end
+    meta.recalls, meta.recalled = kept, true
+  end
+
+  -- What is appended to an answer: the recalls since the node was heard last, except its own; see codec.py.
+  function recalls_since(heard_us)
+    local said = {}
+    if meta.recalls then
+      for _, each in ipairs(recalls()) do
+        if each[1] >= heard_us and each[2] ~= batch.node then said[#said + 1] = { each[3], each[4], each[5] } end
+      end
+    end
+    return #said == 0 and '' or '\0' .. pack(said)
+  end
+end
+
+-- ------------------------------------------------------------------ merge/rule.py
+
+-- Stores the cell's sums and the current entry, and what the node lacks. Returns whether the cell still exists.
 local function write(key, known, heard, loans, lasting)
+  note_lack(key)
   if bucket then keep_pool(key) end
   local leaves = forgotten or (entry_allowance == 0 and empty() and not (at_hub and bucket))
   if leaves then discount() end
@@ -1386,7 +1464,7 @@ end
 local function look_around()
   local calm_us, live = nil, 0
   for _, record in pairs(all_records()) do
-    local seen_us, silent_us = record[1], record[1] + SILENT_INTERVALS * record[3]
+    local seen_us, silent_us = record[1], record[1] + silent_after_us(record[3])
     if record[5] == 0 and hub_us - seen_us > record[4] then
       meta.stirred_us = max(meta.stirred_us, seen_us + record[4])
     elseif record[5] == 0 then
@@ -1410,30 +1488,33 @@ local function answer(status)
   return table.concat(pieces)
 end
 
-local rows = ARGV[2]
-local fine, raw = pcall(unpack_, ARGV[1])
-if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
-local well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
-if not well_formed then
-  -- The message of a check, or of Lua if the batch is so odd that the check itself has failed.
-  local what = tostring(report_format)
-  return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
+local rows, report_format, report_bytes = ARGV[2], nil, nil
+do
+  local fine, raw, well_formed = pcall(unpack_, ARGV[1])
+  if not fine then return redis.error_reply('RCINVALID the batch is not msgpack') end
+  well_formed, report_format, report_bytes = pcall(check_batch, raw, rows)
+  if not well_formed then
+    -- The message of a check, or of Lua if the batch is so odd that the check itself has failed.
+    local what = tostring(report_format)
+    return redis.error_reply(string.sub(what, 1, 10) == 'RCINVALID ' and what or 'RCINVALID the batch is malformed')
+  end
+  batch = {
+    node = raw[2], account = raw[3], sequence = raw[4], generation = raw[5], candidate = raw[6],
+    certainly_new = raw[7] == 1, interval_us = raw[8], lease_us = raw[9], leaving = raw[10] == 1, rules = raw[11],
+  }
 end
-batch = {
-  node = raw[2], account = raw[3], sequence = raw[4], generation = raw[5], candidate = raw[6],
-  certainly_new = raw[7] == 1, interval_us = raw[8], lease_us = raw[9], leaving = raw[10] == 1, rules = raw[11],
-}
 hub_us = tonumber(ARGV[3])
 if not hub_us then
   local time = call('TIME')
   hub_us = time[1] * 1000000 + time[2]
 end
 
-local fields = call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live')
+local fields = call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live',
+  'recalls')
 meta = {
   generation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
   swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
-  live = tonumber(fields[8] or 0),
+  live = tonumber(fields[8] or 0), recalls = fields[9],
 }
 local schema = tonumber(fields[5] or 0)
 if meta.generation and schema > SCHEMA_VERSION then
@@ -1459,6 +1540,7 @@ if not meta.generation or schema < SCHEMA_VERSION then
 end
 local stored = call('HGET', KEYS[2], batch.node)
 local record = stored and unpack_(stored)
+meta.heard_us = record and record[1] or hub_us
 if record and (record[5] == 1 or hub_us - record[1] > record[4]) then
   record[5] = 1
   call('HSET', KEYS[2], batch.node, pack(record))
@@ -1489,7 +1571,7 @@ if batch.leaving then
   call('HSET', KEYS[1], 'stirred', whole_text(hub_us))
 end
 do
-  local silent_us = hub_us + SILENT_INTERVALS * batch.interval_us
+  local silent_us = hub_us + silent_after_us(batch.interval_us)
   if hub_us > meta.calm_us then
     look_around()
   elseif silent_us < meta.calm_us then
@@ -1525,9 +1607,10 @@ for turn = 0, cells - 1 do
   keep_within_bounds()
   merge_cell(KEYS[position + 3])
 end
+if meta.recalled then call('HSET', KEYS[1], 'recalls', pack(meta.recalls)) end
 live_at_least(KEYS[1], lives_ms)
 live_at_least(KEYS[3], lives_ms)
-return answer(MERGED)
+return answer(MERGED) .. recalls_since(meta.heard_us)
 
 end
 

@@ -1,10 +1,11 @@
 -- Deletes the cells in which no live node has an entry, and takes them off the list of those that need a loan. Follows
--- now.lua. `drop_keys` in merge/orders.py is the definition. Returns how many were deleted, and how many stay.
+-- now.lua. Forgets all recalls, as these name keys, too. `drop_keys` in merge/orders.py is the definition. Returns how many were deleted, and how many stay.
 -- KEYS 1 meta 2 nodes 3... cells  ARGV 1 the time in microseconds (tests only)
 local SEEN_US, LEASE_US -- from redis/lua/layout.py
 local META = 4 -- the length of 'meta'
 local hub_us, call, unpack_, dropped, kept = now_us(ARGV[1]), redis.call, cmsgpack.unpack, 0, 0
 local records = {}
+call('HDEL', KEYS[1], 'recalls')
 local function is_live(node, packed)
   local record = records[node]
   if record == nil then

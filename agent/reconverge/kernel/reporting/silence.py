@@ -1,0 +1,124 @@
+"""Decides for how long a node reports nothing about a key that is charged, because no node needs the news."""
+
+# Theory of operation.
+#
+# The problem. By the rule of `cell_reports.py` a key that is charged in each interval is reported in each interval, and
+# a key that is charged once is looked at again after T, 2T, 4T. With a thousand keys of a million an hour, none of them
+# nearly used up, that was 3.25 reports for each request: the hub worked as much as if every request had asked it. Two
+# thirds of these reports were looks, and none of them changed a decision.
+#
+# How it works. Deciding whether a threshold is reached takes k · log 1/ε messages for k nodes (Cormode, Muthukrishnan
+# and Yi, SODA 2008), and not one message for each charge. So after an answer a cell is *comfortable* if its headroom is
+# several times what it needs, and the fleet has several times what all nodes need. While it is comfortable, a charge
+# neither marks the cell nor calls for an exchange. The cell is reported when
+#
+#     an eighth of the headroom is used                  `speaks_below`: the next charge is the first to be reported
+#     its headroom passes the low-water mark             as ever
+#     the longest silence is over                        `silence_ns`: ten seconds, or a sixteenth of the window
+#     its window begins                                  each window has to be granted anew
+#
+# Why the bound holds. Silence changes when a report is made, and nothing in it: counts are absolute, the allowance is
+# lowered before it is reported, and a node admits no more than its allowance. A node that dies in silence takes its
+# whole allowance along, which contains the use that it did not report.
+#
+# What it costs. The headrooms of all nodes sum to at most what is left, so the hub's total lacks an eighth of what is
+# left at most, and the charges of one interval. Another node that comes to lack something gets it when the cell is
+# reported, which takes the longest silence at worst. So a cell is not comfortable while a quarter of the capacity or
+# less is free of all needs; nor if its limit has few requests for each node, whose allowances move as a whole.
+#
+# A fixed window that is used up has no news before its end, except that its node still has requests. Its refusals mark
+# nothing, and it is reported once in the longest silence.
+#
+# Silent cells are looked at on a grid of GRID_PARTS moments for each longest silence, so that they share batches. Each
+# node has its own phase, or all processes of a machine, which share the monotonic clock, would exchange together.
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconverge.clock import seconds
+from reconverge.hub.headroom import NEED_MARGIN
+from reconverge.kernel.cell import Cell, closes_ns
+
+NEEDS_MIN: Final = 4
+"""A comfortable cell has at least so many times the headroom, and the fleet so many times the free capacity, that is
+expected to be asked for until the next answer."""
+FREE_SHARE: Final = 0.25
+"""A cell is comfortable only while this share of the capacity is left beyond the needs of all nodes, and the hub has
+this share of what is left for nodes that hold nothing."""
+BASE_MARGIN: Final = 1.5
+BASE_SHARE: Final = 0.8
+"""A comfortable cell of a fixed window begins its next window with BASE_MARGIN times its demand, or with BASE_SHARE of
+this node's share of the capacity, so that the node goes on if the hub is away then."""
+REQUESTS_MIN: Final = 8
+"""A cell is comfortable only if the capacity is at least so many requests for each node that uses the key."""
+GRID_PARTS: Final = 8
+"""Silent cells are looked at at multiples of the longest silence divided by this."""
+
+
+def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:
+    """Returns whether no node lacks anything of this key, nor will before the longest silence is over.
+
+    `headroom` is the node's, after an answer about the cell's own window; `expected` is the cost that is likely to be
+    asked for here until the next answer.
+    """
+    table = cell.table
+    if not table.silence_ns or cell.at_hub or cell.waiters or cell.ask or cell.reserved or not cell.held:
+        return False
+    need, unit = float(cell.need_milli) / 1000, table.unit
+    if headroom < max(need, NEEDS_MIN * (expected + unit)) or cell.capacity < REQUESTS_MIN * cell.nodes * unit:
+        return False
+    left = cell.capacity - cell.fleet_used
+    if cell.free < FREE_SHARE * left:
+        return False
+    needs = max(cell.fleet_needs, need)
+    if not _begins_well(cell, needs):
+        return False
+    others = NEED_MARGIN * max(0.0, cell.fleet_demand - cell.demand) * seconds(table.interval_ns)
+    return left >= max(NEEDS_MIN * (expected + others), needs + FREE_SHARE * cell.capacity)
+
+
+def is_used_up(cell: Cell) -> bool:
+    """Returns whether the cell's fixed window is used up, as of an answer about that window.
+
+    False for a limit of few requests, and if the node would begin the next window with too little.
+    """
+    table = cell.table
+    if not table.silence_ns or not table.meter.aligned or cell.at_hub or cell.waiters:
+        return False
+    if cell.capacity < REQUESTS_MIN * cell.nodes * table.unit:
+        return False
+    needs = max(cell.fleet_needs, float(cell.need_milli) / 1000)
+    return cell.capacity - cell.fleet_used < table.unit and _begins_well(cell, needs)
+
+
+def _begins_well(cell: Cell, needs: float) -> bool:
+    """Returns whether the node begins the cell's next window with enough, if all nodes need `needs` together."""
+    table = cell.table
+    if not table.meter.aligned or table.small_allowances:
+        return True
+    share = float(cell.need_milli) / 1000 / needs if needs > 0 else 0.0
+    enough = min(BASE_MARGIN * cell.demand * table.window_s, BASE_SHARE * cell.capacity * share)
+    return cell.base >= max(enough, float(table.unit))
+
+
+def speaks_below(cell: Cell) -> int:
+    """Returns the headroom below which a comfortable cell is reported: seven eighths of that after the last answer.
+
+    The low-water mark is six tenths of it (`cell.LOW_WATER`).
+    """
+    return cell.low_water + cell.low_water * 11 // 24
+
+
+def looks_ns(cell: Cell, now_ns: int, *, asks: bool) -> int:
+    """Returns when a silent cell is looked at again: after the longest silence, or as long as no request has come."""
+    table = cell.table
+    silence_ns = table.silence_ns
+    leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
+    due_ns = now_ns + max(silence_ns, min(now_ns - cell.touched_ns, leaves_ns - now_ns))
+    if cell.base > 0 and asks:
+        # The base allowance of the next window goes back if no request has come, as other nodes ask for it.
+        due_ns = min(due_ns, max(closes_ns(cell), now_ns) + table.interval_ns)
+    grid_ns = max(table.interval_ns, silence_ns // GRID_PARTS)
+    phase_ns = table.phase % grid_ns
+    return -(-(due_ns - phase_ns) // grid_ns) * grid_ns + phase_ns

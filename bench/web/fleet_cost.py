@@ -1,0 +1,167 @@
+"""What a limit costs that nobody comes near: CPU of the application and of Redis for a request, and what is exchanged.
+
+A FastAPI under uvicorn, driven by wrk, with a thousand keys of a million an hour: without a limiter, with ours in
+memory alone, with ours and a Redis, and with slowapi, which asks Redis for each request. By turns, so that all meet the
+same machine; the load generator, the application and the Redis share its processors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any, Final
+
+from redis import Redis
+
+from bench.child import Missing
+from bench.decisions.peers import peer
+from bench.report.found import Row, Spread
+from bench.servers import redis_on_loopback
+from bench.web.applications import ALONE, GUARDED
+from bench.web.served import CONNECTIONS, NONE, SERVED, Served, application, cpu_s
+
+PART: Final = "fleet-cost"
+QUOTA: Final = "1000000/hour"
+ROUNDS: Final = 3
+SECONDS: Final = 20
+WARM_S: Final = 15
+"""Until each key has been reported once, and the nodes know that they need not report it."""
+UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+FASTAPI: Final = SERVED[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One application, with its limiter, its number of keys and its sync interval in seconds."""
+
+    name: str
+    limiter: str
+    keys: int = 1000
+    interval_s: float = 0.1
+
+
+CASES: Final = (
+    Case(NONE, NONE),
+    Case("memory://", ALONE),
+    Case("Redis, T = 0.1 s", GUARDED),
+    Case("Redis, T = 0.1 s, 10 keys", GUARDED, keys=10),
+    Case("Redis, T = 10 s", GUARDED, interval_s=10.0),
+    Case("slowapi", "slowapi"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of one request of a case, in one round; latencies in milliseconds, CPU in microseconds."""
+
+    application_us: float
+    redis_us: float
+    reports: float
+    batches_per_s: float
+    p50_ms: float
+    p99_ms: float
+    per_s: float
+
+
+SHOWN: Final = (
+    ("application_us", "CPU of the application for a request", "µs"),
+    ("redis_us", "CPU of Redis for a request", "µs"),
+    ("reports", "reports for a request", "reports"),
+    ("batches_per_s", "batches a second", "per second"),
+    ("p50_ms", "p50", "ms"),
+    ("p99_ms", "p99", "ms"),
+    ("per_s", "requests per second", "per second"),
+)
+
+
+def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
+    """Each case in turn, ROUNDS times; each figure beside that of `memory://`, in the same round, where it has one."""
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        yield Row(PART, FASTAPI.name, NONE, missing="wrk is not installed")
+        return
+    found: dict[str, list[Cost]] = {case.name: [] for case in CASES if only in case.name}
+    for _ in range(1 if quick else ROUNDS):
+        for case in CASES:
+            if case.name not in found:
+                continue
+            try:
+                found[case.name].append(_driven(wrk, case, 1 if quick else SECONDS, 1 if quick else WARM_S))
+            except Missing as error:
+                yield Row(PART, FASTAPI.name, case.name, missing=str(error))
+                del found[case.name]
+    beside = found.get("memory://", [])
+    for name, costs in found.items():
+        for field, shown, unit in SHOWN:
+            values = [float(getattr(each, field)) for each in costs]
+            others = [float(getattr(each, field)) for each in beside]
+            ratio = None
+            if others and all(others):
+                ratio = Spread.of([one / other for one, other in zip(values, others, strict=True)])
+            yield Row(PART, f"{FASTAPI.name}, {shown}", name, "memory://", ratio, Spread.of(values), unit)
+
+
+def _driven(wrk: str, case: Case, seconds: int, warm_s: int) -> Cost:
+    """Drives the application of a case; returns what a request has cost after a time of warming up."""
+    if case.limiter == "slowapi":
+        peer("slowapi")
+    served = Served(FASTAPI.name, FASTAPI.command, FASTAPI.needs, (case.limiter,), ())
+    settings = {"BENCH_QUOTA": QUOTA, "BENCH_KEYS": str(case.keys), "BENCH_INTERVAL": str(case.interval_s)}
+    with (
+        redis_on_loopback() as redis_port,
+        application(served, case.limiter, redis_port, environment=settings) as (port, process),
+        Redis(port=redis_port) as redis,
+    ):
+        url = f"http://127.0.0.1:{port}"
+        _wrk(wrk, url, warm_s)
+        before = (cpu_s(process), _redis_s(redis), *_exchanged(port, case), time.monotonic())
+        said = _wrk(wrk, url, seconds)
+        after = (cpu_s(process), _redis_s(redis), *_exchanged(port, case), time.monotonic())
+    spent_s, redis_s, batches, reports, passed_s = (late - early for late, early in zip(after, before, strict=True))
+    requests = re.search(r"(\d+) requests in", said)
+    if requests is None or "Non-2xx" in said:
+        raise RuntimeError(f"the application has not answered as it should:\n{said}")
+    answered = int(requests.group(1))
+    return Cost(
+        application_us=spent_s * 1e6 / answered,
+        redis_us=redis_s * 1e6 / answered,
+        reports=reports / answered,
+        batches_per_s=batches / passed_s,
+        p50_ms=_latency_ms(said, "50%"),
+        p99_ms=_latency_ms(said, "99%"),
+        per_s=answered / passed_s,
+    )
+
+
+def _wrk(wrk: str, url: str, seconds: int) -> str:
+    command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", f"{url}/"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
+
+
+def _latency_ms(said: str, share: str) -> float:
+    found = re.search(rf"{share} +([\d.]+)(us|ms|s)", said)
+    assert found is not None
+    return float(found.group(1)) * UNITS[found.group(2)]
+
+
+def _redis_s(redis: Any) -> float:
+    """Returns the CPU seconds that the server has taken so far."""
+    cpu = redis.info("cpu")
+    return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
+
+
+def _exchanged(port: int, case: Case) -> tuple[int, int]:
+    """Returns the batches and the reports of keys that the application has sent so far; zeros if it has no hub."""
+    if case.limiter not in (GUARDED, ALONE):
+        return 0, 0
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/exchanges")
+    shards = json.loads(connection.getresponse().read())
+    connection.close()
+    return sum(batches for batches, _ in shards), sum(reports for _, reports in shards)
