@@ -75,8 +75,8 @@ def test_a_decision_is_not_compared_with_true_or_false(agent: Agent, truth: bool
         with pytest.raises(TypeError, match="write: if decision"):
             compare(truth)
     with pytest.raises(TypeError, match="if not decision"):
-        assert truth == decision
+        [truth].index(decision)  # type: ignore[arg-type]
     assert decision == decision  # noqa: PLR0124
     assert decision != agent.limit("login", "1/minute").hit("ada")
-    assert decision not in ("ada", None, 0)
+    assert 1 == ["ada", decision, None, 0].count(decision)
     assert {decision} == {decision, decision}
