@@ -64,3 +64,19 @@ def test_a_slot_without_its_block_has_no_truth(agent: Agent) -> None:
 
     assert (True, False) == held
     assert (False, False) == (bool(first), bool(second))
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_a_decision_is_not_compared_with_true_or_false(agent: Agent, truth: bool) -> None:
+    """`limiter.hit(key) == False` would never hold, and the limit would admit all."""
+    decision = agent.limit("login", "1/minute").hit("ada")
+
+    for compare in (decision.__eq__, decision.__ne__):
+        with pytest.raises(TypeError, match="write: if decision"):
+            compare(truth)
+    with pytest.raises(TypeError, match="if not decision"):
+        [truth].index(decision)  # type: ignore[arg-type]
+    assert decision == decision  # noqa: PLR0124
+    assert decision != agent.limit("login", "1/minute").hit("ada")
+    assert 1 == ["ada", decision, None, 0].count(decision)
+    assert {decision} == {decision, decision}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar
 
 
@@ -10,7 +10,8 @@ from typing import ClassVar
 class Decision:
     """The answer to one request: whether it is admitted, and why.
 
-    As a boolean, it is True if the request was admitted.
+    As a boolean, it is True if the request was admitted. Comparing it with True or False raises TypeError, as the two
+    would never be equal.
     """
 
     allowed: bool
@@ -45,6 +46,18 @@ class Decision:
 
     def __bool__(self) -> bool:
         return self.allowed
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, bool):
+            raise TypeError(
+                f"a decision is compared with {other}; write: if decision, if not decision, or use .allowed"
+            )
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return astuple(self) == astuple(other)
+
+    def __hash__(self) -> int:
+        return hash(astuple(self))
 
 
 @dataclass(frozen=True, slots=True)

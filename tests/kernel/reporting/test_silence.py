@@ -58,7 +58,7 @@ class SilentNodes(Talkers):
                 self.batches.append(batch)
                 node.reaches(self.hub)
                 answer = node.flight.answer if node.flight else None
-                self.recalled[node] += [] if answer is None else answer.recalls
+                self.recalled[node] += () if answer is None else answer.recalls or ()
                 node.hears()
         self.passes(0.1)
 

@@ -114,6 +114,10 @@ Decision_hash(PyObject *object)
 static PyObject *
 Decision_compare(PyObject *one, PyObject *other, int how)
 {
+    if (PyBool_Check(other) && (how == Py_EQ || how == Py_NE)) {
+        return PyErr_Format(PyExc_TypeError, "a decision is compared with %R; write: if decision, if not decision, or use .allowed",
+                            other);
+    }
     /* Only with the very same type, as dataclasses do; both are decisions then, as one of them is. */
     if ((how != Py_EQ && how != Py_NE) || !Py_IS_TYPE(one, Py_TYPE(other))) {
         Py_RETURN_NOTIMPLEMENTED;
