@@ -66,7 +66,6 @@ class AgentSettings:
         """
         interval, timeout = in_seconds(sync_interval), in_seconds(exchange_timeout)
         lease, stop, silence = in_seconds(lease_ttl), in_seconds(stop_timeout), in_seconds(max_silence)
-        checked_namespace(namespace)
         shortest = checked_pace(interval, in_seconds(min_sync_interval))
         check_seconds("max_silence", silence, 0.0, MAX_SILENCE_MAX)
         check_seconds("exchange_timeout", timeout, 0.001, 60.0)
@@ -80,7 +79,7 @@ class AgentSettings:
         check_asks(asks_max)
         check_count("key_bytes_max", key_bytes_max)
         return cls(
-            namespace=namespace,
+            namespace=checked_namespace(namespace),
             sync_interval=interval,
             min_sync_interval=shortest,
             max_silence=silence,

@@ -1,4 +1,4 @@
-"""What a limit costs that nobody comes near: CPU of the application and of Redis for a request, and what is exchanged.
+"""Measures what a limit costs that nobody comes near: CPU of the application and of Redis for a request, exchanges.
 
 A FastAPI under uvicorn, driven by wrk, with a thousand keys of a million an hour: without a limiter, with ours in
 memory alone, with ours and a Redis, and with slowapi, which asks Redis for each request. By turns, so that all meet the

@@ -22,16 +22,13 @@ UNBOUNDED = -1
 """The value of an infinite `max_overshoot` in messages, which hold only integers."""
 NOT_TAKEN = -1
 """The value of `nodes` in an answer that means: the hub has no room for this key, stores nothing of it and grants
-nothing. All other fields are those of an unused key with nothing free, so a node that does not know this mark takes the
-key for unused, and admits only what its policy allows without an allowance."""
+nothing. All other fields are those of an unused key with nothing free."""
 FORGOTTEN = 2**31 - 1
 """As `asked` in a report: the node forgets the key with this report, see `CellReport.forgotten`. As `nodes` in the
-answer: the hub now counts the use that the node has reported. A hub that does not know this mark merges the report as
-any other and answers without the mark, so the node keeps the key."""
+answer: the hub now counts the use that the node has reported."""
 ASKS = 2**31
 """Added to `asked` in a report if requests on the node ask the hub when in doubt; the rest of `asked` is the cost of
-requests that wait for the answer. A hub that does not know this mark takes it for a large demand, and grants as
-usual."""
+requests that wait for the answer."""
 AT_HUB = 2**30
 """Added to `nodes` in the answer to a report with ASKS if the free capacity of this key stays at the hub. The hub has
 granted what the waiting requests cost and nothing in advance; see `CellAnswer.allowance`."""
