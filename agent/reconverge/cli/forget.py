@@ -86,7 +86,9 @@ async def _forget_contract(hub: ContractStore, namespace: str, identity: str, au
         return None
     if not os.environ.get(VARIABLE):
         raise InvalidSetting(
-            VARIABLE, "", "is not set, and the hub keeps contracts; set it, or leave them alone with --keep-contract"
+            VARIABLE,
+            "",
+            "is not set, and without it this command cannot change the contracts at the hub; set it, or keep them with --keep-contract",
         )
     return await HubBook(hub, namespace, secrets_as_said(), minimum=minimum_as_said()).forget(identity, author=author)
 

@@ -89,7 +89,10 @@ def keep_what_held(document: Document, customers: OnDemandCustomers, identity: s
 
 
 def is_past(standing: Standing, document: Document, customer: str, now_s: float) -> bool:
-    """Whether the cached limits `standing` of a customer are out of date: their time is over, or its page has come."""
+    """Whether a customer's cached limits, `standing`, are out of date.
+
+    They have expired, or this node has since fetched the page of contracts that contains the customer.
+    """
     customers = document.customers
     came = standing.pending and isinstance(customers, OnDemandCustomers) and customers.knows(customer)
     return came or now_s >= standing.until

@@ -113,7 +113,7 @@ class UsageDriver:
         return True
 
     async def _report_last_words_again(self, shard: int) -> bool:
-        """Sends all rows again to a shard that, by its answer to the batch that ends the account, has lost its data.
+        """Sends all rows again to a shard that has lost its data, as its answer to this account's last batch shows.
 
         Returns whether the shard has received all counts.
         """

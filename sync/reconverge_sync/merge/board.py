@@ -22,7 +22,7 @@ class KeptSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class Board:
-    """The snapshots that a hub stores, and until when a console is open. See `reconverge.hub.SnapshotBoard`."""
+    """The nodes' snapshots that a hub stores for consoles, and until when it takes a console for open. See `reconverge.hub.SnapshotBoard`."""
 
     _until_us: int = 0
     _kept: dict[str, KeptSnapshot] = field(default_factory=dict[str, KeptSnapshot])

@@ -231,7 +231,10 @@ class RedisHub:
         return read_wishes(reply)
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Stores loans to cells, at most 256 at a time, and returns for each how much nodes may hold of it."""
+        """Stores what the region `lender` lends to cells of this hub, at most 256 at a time.
+
+        Returns for each loan how much of it the nodes of this region may hold.
+        """
         prefix = _prefix(self._settings.namespace, shard)
         cells, arguments = lend_arguments(lender, sequence, loans)
         arguments[2] = self._given_time()

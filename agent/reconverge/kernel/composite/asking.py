@@ -193,9 +193,9 @@ class AskGate:
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
-        """Returns the latest moment at which a refusal is over: when the first of the fixed windows ends.
+        """Returns when the first of the fixed windows ends, as its next one begins at zero and a request may fit.
 
-        Returns NEVER_NS if no quota has fixed windows, whose counts begin at zero.
+        Returns NEVER_NS if no quota has fixed windows.
         """
         ends_ns = [closes_ns(cell) for cell in cells if cell.table.meter.aligned and not cell.table.meter.slots]
         return min(ends_ns, default=NEVER_NS)

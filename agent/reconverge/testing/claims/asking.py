@@ -29,7 +29,7 @@ async def voices(scene: Scene, count: int) -> list[Voice]:
         await voice.says_hello()
     answers = [await voice.asks("another", of=FIXED, waits=0) for voice in them[:2]]
     if answers[-1].nodes < AT_HUB:
-        raise SkipTest("this hub keeps no scarce keys, which nodes would ask about, so there is nothing to test")
+        raise SkipTest("this hub does not keep the free part of small quotas at itself, so there is nothing to test")
     return them
 
 
