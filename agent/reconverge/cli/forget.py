@@ -88,7 +88,7 @@ async def _forget_contract(hub: ContractStore, namespace: str, identity: str, au
         raise InvalidSetting(
             VARIABLE,
             "",
-            "is not set, and without it this command cannot change the contracts at the hub; set it, or keep them with --keep-contract",
+            "is not set, but signs contracts at the hub; set it, or keep the contracts with --keep-contract",
         )
     return await HubBook(hub, namespace, secrets_as_said(), minimum=minimum_as_said()).forget(identity, author=author)
 

@@ -64,9 +64,10 @@ def grant(
 ) -> None:
     """Raises the node's allowances towards its share of all needs, by no more than is free.
 
-    The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance of the present
-    window: in the base, with which the node begins the next one, it would outlast the loan. `small_allowances` is true for windows that last longer than the node's lease,
-    `may_be_silent` for windows during which the node may be silent about the key (`LimitRule.may_be_silent`).
+    The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance of
+    the present window: in the base, with which the node begins the next one, it would outlast the loan.
+    `small_allowances` is true for windows that last longer than the node's lease, `may_be_silent` for windows during
+    which the node may be silent about the key (`LimitRule.may_be_silent`).
     """
     capacity = cell.capacity + lent
     used = entry.used(rule, cell, hub_us)

@@ -281,7 +281,7 @@ class _Requests:
         """The tasks of requests that wait for the hub's answer."""
 
     async def make_all(self, gauge: Gauge) -> None:
-        """Makes this worker's requests of the recording; charges a cost that is known only at the end when its request is over."""
+        """Makes this worker's part of all requests; charges costs that are known only when a request is over."""
         share, published_ns = self._share, 0
         for index, moment_ns in enumerate(share.moments_ns):
             await self._settle(moment_ns)

@@ -137,9 +137,9 @@ def _beginning(made_at: str) -> list[str]:
         *lines,
         "`make figures` simulates a fleet with the production kernel, syncer and merge rule: one key, 8 nodes, a limit",
         "L of 1000 in a fixed window of 10 s, a sync interval T of 1 s and a round trip of 20 ms, unless a row names",
-        "another. *3 L* means that clients ask for three times the limit. Each field shows over-admission as mean/max and, in",
-        "brackets, mean under-admission, in % of the limit for each window after the warm-up; *messages* are those of a node",
-        "in a window.",
+        "another. *3 L* means that clients ask for three times the limit. Each field shows over-admission as",
+        "mean/max and, in brackets, mean under-admission, in % of the limit for each window after the warm-up;",
+        "*messages* are those of a node in a window.",
     ]
 
 
