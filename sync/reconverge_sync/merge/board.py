@@ -22,7 +22,7 @@ class KeptSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class Board:
-    """Stores nodes' snapshots for consoles, and until when a console counts as open. See `reconverge.hub.SnapshotBoard`."""
+    """Stores nodes' snapshots, and until when a console counts as open. See `reconverge.hub.SnapshotBoard`."""
 
     _until_us: int = 0
     _kept: dict[str, KeptSnapshot] = field(default_factory=dict[str, KeptSnapshot])
