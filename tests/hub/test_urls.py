@@ -65,7 +65,7 @@ MALFORMED = [
     ("redis+unix://", "path"),
     ("redis+unix://ada:hunter2@?db=0", "path"),
     ("redis+unix:///redis.sock?db=x", "database"),
-    ("redis://ada:hunter2@one,two/0", "several hosts"),
+    ("redis://ada:hunter2@one,two/0", "several servers"),
     ("redis+cluster://ada:hunter2@one:7000,two:port", "port"),
     ("redis+cluster://ada:hunter2@one:7000,two/1", "number 0"),
     ("redis+cluster://ada:hunter2@one?shards=0", "shards"),

@@ -178,7 +178,7 @@ def test_a_cluster_that_has_not_been_set_up_yet(caplog: pytest.LogCaptureFixture
 def _check_outage(server: RedisServer, url: str, kind: str, fault: Fault, caplog: pytest.LogCaptureFixture) -> None:
     """Lets an agent live through a fault of that kind."""
     caplog.set_level(logging.WARNING, "reconverge")
-    agent = Agent(url, namespace="shop", sync_interval=0.02, exchange_timeout=0.5)
+    agent = Agent(url, namespace="shop", sync_interval=0.02, exchange_timeout=0.5, max_silence=0)
     login = agent.limit("login", "1000000/day")
     asked = _Asked(login)
     with closing(redis.Redis(unix_socket_path=str(server.socket))) as admin, agent:

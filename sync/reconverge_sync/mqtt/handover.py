@@ -36,7 +36,7 @@ _PART: Final = Struct("<QIIH")
 _META: Final = tuple(
     field.name
     for field in fields(LedgerShard)
-    if field.name not in ("nodes", "accounts", "cells", "lending", "cells_max", "live")
+    if field.name not in ("nodes", "accounts", "cells", "lending", "recalls", "cells_max", "live")
 )
 _ENTRY: Final = tuple(field.name for field in fields(Entry))
 _CELL: Final = tuple(field.name for field in fields(LedgerCell) if field.name not in ("entries", "spare_milli"))
