@@ -82,6 +82,7 @@ def test_a_call_that_keeps_to_it_goes_within_two_exchanges(algorithm: str) -> No
     fleet.first_uses_all()
 
     fleet.passes(int(fleet.limiters[1].hit("ada").retry_after * 10))
+    admitted = False
     for _ in range(4):
         admitted = fleet.limiters[1].allow("ada")
         fleet.passes()

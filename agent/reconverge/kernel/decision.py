@@ -52,7 +52,7 @@ class Decision:
             raise TypeError(
                 f"a decision is compared with {other}; write: if decision, if not decision, or use .allowed"
             )
-        if other.__class__ is not self.__class__:
+        if not isinstance(other, Decision) or other.__class__ is not self.__class__:
             return NotImplemented
         return astuple(self) == astuple(other)
 
