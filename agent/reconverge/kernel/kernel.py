@@ -109,7 +109,7 @@ class Kernel(Node):
         return self.table(name, limit, policy)
 
     def table(self, name: str, limit: Limit, policy: Policy) -> Table:
-        """Does the same as `declare`, where `name` may also be the name of one quota of a limit."""
+        """Returns the table of a limit as `declare` does, or makes it; `name` may also be that of a quota."""
         table = self.tables.get(name)
         if table is None:
             self._lengthen_lease(self.lease_with(limit))

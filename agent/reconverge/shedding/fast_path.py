@@ -82,7 +82,7 @@ class Passage(Admission):
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """Returns new tickets of the layers that hold something for the request; none when the request is over."""
+        """Returns a new ticket for each layer that keeps a slot for the request; none after the request's end."""
         if self.finished:
             return ()
         return self._tickets_of_all()

@@ -85,7 +85,7 @@ def adopt(shard: LedgerShard, generation: str, hub_us: int) -> Adoption:
 
 @dataclass(slots=True)
 class Orders:
-    """The orders to erase identities that a hub stores."""
+    """The orders to erase identities, as a hub stores them."""
 
     _at_us: dict[str, int] = field(default_factory=dict[str, int])
     """The moment of each order by the mark of its identity, the oldest order first."""

@@ -137,7 +137,9 @@ class LedgerReader:
         elif kind == "cell":
             self._take_cell(rest)
         else:
-            raise MalformedMessage("ledger", f"an item is of the unknown kind {shown(kind)}; update all members")
+            raise MalformedMessage(
+                "ledger", f"an item has the unknown kind {shown(kind)}; run one release on all members"
+            )
 
     def _take_shard(self, rest: Item) -> None:
         _check(len(rest) == len(_META))

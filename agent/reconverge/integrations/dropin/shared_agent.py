@@ -110,8 +110,8 @@ def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None, own
     """Returns the agent of this process for a hub and settings.
 
     Callers with the same hub, settings and `apart` share one agent, except that `memory://` without a name gets a new
-    agent each time. `own` lists the settings of the storage itself, for the error about a setting that is unknown.
-    Raises the errors of `Agent`.
+    agent each time. `own` names the settings that the calling storage takes itself; they appear in the error about an
+    unknown setting. Raises the errors of `Agent`.
     """
     if hub == f"{MEMORY}://":
         return _new_agent(hub, settings, own)

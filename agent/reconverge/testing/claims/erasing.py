@@ -144,7 +144,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_the_key_of_a_node_that_has_left_is_erased_at_once(self, scene: Scene) -> None:
-        """A node that has left holds nothing any more, so its key is erased at once."""
+        """An identity that only a node has counted that has left is erased at once, without a wait for that node."""
         hub, ada = operator(self, scene), scene.voice()
         await ada.reports(current=30)
         await ada.leaves(ada.cell(current=30))

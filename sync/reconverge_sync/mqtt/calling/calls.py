@@ -191,7 +191,7 @@ def sent_recorded(recorded: Recorded) -> Call:
 
 
 def read_recorded(sent: Any) -> Recorded:
-    """Returns the result in a list made by `sent_recorded`. Raises MalformedMessage if invalid."""
+    """Returns what the hub has recorded, from the list that `sent_recorded` made of it. Raises MalformedMessage."""
     _check(len(_list(sent)) == 6)
     known, merged, folded, done, hub_us, refused = sent
     _check(is_whole(known) and type(merged) is bool and is_whole(folded) and is_whole(hub_us))

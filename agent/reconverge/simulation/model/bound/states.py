@@ -73,7 +73,7 @@ class KeyTerms:
 
 @dataclass(eq=False, slots=True)
 class BoundName:
-    """One name of a node, with a state of the model for each window that may still matter."""
+    """A node under one of its names, with the model's state for each window whose bound may still be broken."""
 
     title: str
     scenes: dict[int, ModelState]

@@ -18,7 +18,7 @@ from reconverge.simulation.model.terms import FALSE, TRUE, Number
 
 
 def class_of(limit: Limit) -> MeterClass | None:
-    """Returns the model's class for a limit; None if the model does not cover it."""
+    """Returns the kind of meter by which the model bounds `limit`; None if the model does not cover the limit."""
     if limit.algorithm == CONCURRENCY:
         return MeterClass.SLOTS
     if limit.dated:
