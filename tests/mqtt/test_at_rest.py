@@ -6,6 +6,7 @@ Method: an agent on a thread of its own that exchanges every half minute, which 
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 from reconverge import Agent
 from reconverge.hub.checking.probe import trial_batch
@@ -40,6 +41,7 @@ def test_a_decision_wakes_an_agent_at_rest(own_mosquitto: Mosquitto) -> None:
     with Agent(own_mosquitto.url, namespace="shop", sync_interval=30.0, exchange_timeout=20.0, sigterm=False) as agent:
         login = agent.limit("login", "100/day")
         eventually(lambda: agent.ready, "the agent is elected")
-        assert login.allow("ada")
+        keys = map(str, count())
 
-        eventually(lambda: login.usage("ada").total == 1 and agent.stats().exchanges[0].early, "it is exchanged early")
+        # The regular exchange that follows the election may report the first keys.
+        eventually(lambda: login.allow(next(keys)) and agent.stats().exchanges[0].early, "one is exchanged early")
