@@ -40,7 +40,14 @@ class AgentsOnCluster:
         places = ",".join(f"127.0.0.1:{server.port}" for server in cluster.servers)
         self._url = f"redis+cluster://{places}?shards={SHARDS}"
         self.agents = [
-            Agent(self._url, namespace="shop", sync_interval=0.02, exchange_timeout=timeout_s, lease_ttl=600.0)
+            Agent(
+                self._url,
+                namespace="shop",
+                sync_interval=0.02,
+                max_silence=0,
+                exchange_timeout=timeout_s,
+                lease_ttl=600.0,
+            )
             for _ in range(NODES)
         ]
         self._limiters = [agent.limit("login", "1000000/day") for agent in self.agents]

@@ -38,7 +38,7 @@ def service() -> Iterator[RedisService]:
 
 def test_a_failover_to_a_replica_that_lagged_is_made_up_for_by_one_report(service: RedisService) -> None:
     """Fifty exchanges that only the dead master had heard of are whole again with the next one: counts are absolute."""
-    with Agent(service.url, namespace="shop", sync_interval=0.01, exchange_timeout=PATIENCE_S) as agent:
+    with Agent(service.url, namespace="shop", sync_interval=0.01, max_silence=0, exchange_timeout=PATIENCE_S) as agent:
         login = agent.limit("login", "1000000/day")
         eventually(lambda: agent.ready, "the master answers", PATIENCE_S)
         admitted = sum(login.allow("ada") for _ in range(100))

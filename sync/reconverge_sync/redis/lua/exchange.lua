@@ -1261,10 +1261,9 @@ local note_lack, recalls_since
 do -- Lua allows a function 200 local variables
   -- The caller's key in the name of a cell: behind the shard's prefix, and the limit's name, algorithm and window.
   local function key_in(name)
-    local ends = string.find(name, ':', #KEYS[1] + #rule.name, true)
-    ends = string.find(name, ':', ends + 1, true)
-    ends = string.find(name, ':', ends + 1, true)
-    return string.sub(name, ends + 1)
+    local ends = #KEYS[1] + #rule.name - 1
+    for _ = 1, 3 do ends = ends and string.find(name, ':', ends + 1, true) end
+    return ends and string.sub(name, ends + 1)
   end
 
   -- The recalls of the shard, the latest last: when each was noted, by which node, the limit, the key and all needs.
@@ -1297,6 +1296,7 @@ do -- Lua allows a function 200 local variables
     local RECALLS_MAX, RECALLED_FOR_US -- from merge/recalling.py
     if not lacks() then return end
     local key, kept = key_in(name), {}
+    if not key then return end -- no name that a node of ours gives to a cell
     for _, each in ipairs(recalls()) do
       if each[3] ~= rule.name or each[4] ~= key then
         kept[#kept + 1] = each
