@@ -1,4 +1,4 @@
-"""Measures what a limit costs that nobody comes near: CPU of the application and of Redis for a request, exchanges.
+"""Measures the cost of a limit that no client comes near: CPU of the application and of Redis, and exchanges.
 
 A FastAPI under uvicorn, driven by wrk, with a thousand keys of a million an hour: without a limiter, with ours in
 memory alone, with ours and a Redis, and with slowapi, which asks Redis for each request. By turns, so that all meet the
@@ -8,9 +8,7 @@ same machine; the load generator, the application and the Redis share its proces
 from __future__ import annotations
 
 import json
-import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from bench.decisions.peers import peer
 from bench.report.found import Row, Spread
 from bench.servers import redis_on_loopback
 from bench.web.applications import ALONE, GUARDED
-from bench.web.served import CONNECTIONS, NONE, SERVED, Served, application, cpu_s
+from bench.web.served import NONE, SERVED, Served, application, cpu_s, run_wrk
 
 PART: Final = "fleet-cost"
 QUOTA: Final = "1000000/hour"
@@ -32,7 +30,6 @@ ROUNDS: Final = 3
 SECONDS: Final = 20
 WARM_S: Final = 15
 """Until each key has been reported once, and the nodes know that they need not report it."""
-UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 FASTAPI: Final = SERVED[0]
 
 
@@ -118,36 +115,20 @@ def _driven(wrk: str, case: Case, seconds: int, warm_s: int) -> Cost:
         application(served, case.limiter, redis_port, environment=settings) as (port, process),
         Redis(port=redis_port) as redis,
     ):
-        url = f"http://127.0.0.1:{port}"
-        _wrk(wrk, url, warm_s)
+        run_wrk(wrk, port, warm_s)
         before = (cpu_s(process), _redis_s(redis), *_exchanged(port, case), time.monotonic())
-        said = _wrk(wrk, url, seconds)
+        driven = run_wrk(wrk, port, seconds)
         after = (cpu_s(process), _redis_s(redis), *_exchanged(port, case), time.monotonic())
     spent_s, redis_s, batches, reports, passed_s = (late - early for late, early in zip(after, before, strict=True))
-    requests = re.search(r"(\d+) requests in", said)
-    if requests is None or "Non-2xx" in said:
-        raise RuntimeError(f"the application has not answered as it should:\n{said}")
-    answered = int(requests.group(1))
     return Cost(
-        application_us=spent_s * 1e6 / answered,
-        redis_us=redis_s * 1e6 / answered,
-        reports=reports / answered,
+        application_us=spent_s * 1e6 / driven.answered,
+        redis_us=redis_s * 1e6 / driven.answered,
+        reports=reports / driven.answered,
         batches_per_s=batches / passed_s,
-        p50_ms=_latency_ms(said, "50%"),
-        p99_ms=_latency_ms(said, "99%"),
-        per_s=answered / passed_s,
+        p50_ms=driven.p50_ms,
+        p99_ms=driven.p99_ms,
+        per_s=driven.per_s,
     )
-
-
-def _wrk(wrk: str, url: str, seconds: int) -> str:
-    command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", f"{url}/"]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
-
-
-def _latency_ms(said: str, share: str) -> float:
-    found = re.search(rf"{share} +([\d.]+)(us|ms|s)", said)
-    assert found is not None
-    return float(found.group(1)) * UNITS[found.group(2)]
 
 
 def _redis_s(redis: Any) -> float:

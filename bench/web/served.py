@@ -99,27 +99,38 @@ def _measure(served: Served, rounds: int, seconds: int) -> Iterator[Row]:
             yield Row(PART, f"{served.name}, {case}", limiter, NONE, Spread.of(ratios), values, unit)
 
 
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """The results of one run of wrk: the number of answered requests, in all and per second, and latencies in ms."""
+
+    answered: int
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+def run_wrk(wrk: str, port: int, seconds: int) -> Driven:
+    """Drives the application on `port`. Raises RuntimeError if it answers with an error, or not at all."""
+    command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", f"http://127.0.0.1:{port}/"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
+    requests, per_s = re.search(r"(\d+) requests in", said), re.search(r"Requests/sec: +([\d.]+)", said)
+    latencies = {share: (float(took), unit) for share, took, unit in re.findall(r"(\d+)% +([\d.]+)(us|ms|s)", said)}
+    if "Non-2xx" in said or requests is None or per_s is None or not {"50", "99"} <= latencies.keys():
+        raise RuntimeError(f"the application has not answered as it should:\n{said}")
+    p50_ms, p99_ms = (took * _UNITS[unit] for took, unit in (latencies["50"], latencies["99"]))
+    return Driven(int(requests.group(1)), float(per_s.group(1)), p50_ms, p99_ms)
+
+
 def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, float, float]:
     """The CPU time of a request in µs, the requests per second, and their p99 in ms."""
     if limiter not in (NONE, BY_HAND, GUARDED):
         peer(limiter.removesuffix(DROP_IN).replace("-", "_"))
     with redis_on_loopback() as port, application(served, limiter, port) as (http_port, process):
-        url = f"http://127.0.0.1:{http_port}/"
-        for warming in (True, False):
-            length = "1s" if warming else f"{seconds}s"
-            command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{length}", "--latency", url]
-            begun_s = cpu_s(process)
-            said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
+        run_wrk(wrk, http_port, 1)  # to warm up
+        begun_s = cpu_s(process)
+        driven = run_wrk(wrk, http_port, seconds)
         spent_s = cpu_s(process) - begun_s
-    if "Non-2xx" in said:
-        raise RuntimeError(f"{served.name} with {limiter} has not answered as it should:\n{said}")
-    per_s = re.search(r"Requests/sec: +([\d.]+)", said)
-    p99 = re.search(r"99% +([\d.]+)(us|ms|s)", said)
-    requests = re.search(r"(\d+) requests in", said)
-    assert per_s is not None
-    assert p99 is not None
-    assert requests is not None
-    return spent_s * 1e6 / int(requests.group(1)), float(per_s.group(1)), float(p99.group(1)) * _UNITS[p99.group(2)]
+    return spent_s * 1e6 / driven.answered, driven.per_s, driven.p99_ms
 
 
 @contextmanager

@@ -193,9 +193,7 @@ def decode_accounts(accounts: dict[bytes, bytes]) -> dict[str, Totals]:
         for payload in accounts.values():
             _, *flat = _unpack(payload)
             for name, charged, refunded in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-                if type(name) is not str:
-                    raise ValueError(f"the name of a limit is {shown(name)}, not text")
-                add_totals(sums, {name: Totals(_whole(charged), _whole(refunded))})
+                add_totals(sums, {_text(name): Totals(_whole(charged), _whole(refunded))})
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise HubUnavailable(
             "protocol", f"the accounts at the hub cannot be read: {_short(error)}; {ONE_VERSION}"

@@ -111,7 +111,7 @@ async def test_a_wait_that_cannot_end_in_time_is_refused_at_once(algorithm: str,
 
 @pytest.mark.parametrize("algorithm", DATED)
 async def test_each_window_admits_the_quota_while_calls_wait(algorithm: str) -> None:
-    """Whichever nodes they wait on: what expires on one goes to those who wait on another."""
+    """A charge that expires on one node makes room for the calls that wait on another."""
     fleet = DatedNodes(algorithm, STRICT)
     fleet.first_uses_all()
     released: list[int] = []

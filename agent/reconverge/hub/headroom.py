@@ -55,6 +55,8 @@ UNRECALLED_SILENCE_S: Final = 2
 """The longest silence, in seconds, with a hub that does not recall keys; see `Answer.recalls`."""
 WINDOW_SHARE: Final = 16
 """The longest silence is at most the window divided by this."""
+REQUESTS_MIN: Final = 8
+"""No node is silent about a key whose capacity is less than so many requests for each node that needs it."""
 INTERVALS_MIN: Final = 2
 """If the longest silence is shorter than this many sync intervals, no node is silent."""
 HEADROOM_FRACTION: Final = 0.04

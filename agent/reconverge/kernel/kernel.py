@@ -27,7 +27,7 @@ from reconverge.kernel.reporting.renaming import (
     give_up_lapsed_allowance,
     say_again,
 )
-from reconverge.kernel.reporting.requests import heed_recall, let_stay, mark_dirty, without_granted
+from reconverge.kernel.reporting.requests import let_stay, mark_dirty, report_recalled, without_granted
 from reconverge.kernel.shard import ShardState
 from reconverge.kernel.table.dropping import Dropped
 from reconverge.kernel.table.lookup import drop
@@ -202,6 +202,9 @@ class Kernel(Node):
         if lease_ns == self.lease_ns:
             return
         self.lease_ns = lease_ns
+        self._choose_paths()
+
+    def _choose_paths(self) -> None:
         for table in list(self.tables.values()):
             with table.lock:
                 table.choose_path()
@@ -424,23 +427,21 @@ class Kernel(Node):
         for cell in self._cells_of(shard):
             cell.table.lock.run(give_up_allowance, cell, now_ns)
 
-    def heed(self, shard_index: int, recalls: Iterable[Recall] | None, now_ns: int) -> None:
+    def report_recalled(self, shard_index: int, recalls: Iterable[Recall] | None, now_ns: int) -> None:
         """Reports the keys that the hub has recalled, as far as this node holds unused allowances of them.
 
         None means that the hub does not recall keys: no key is then silent for long.
         """
         if (recalls is not None) != self.hub_recalls:
             self.hub_recalls = recalls is not None
-            for table in list(self.tables.values()):
-                with table.lock:
-                    table.choose_path()
+            self._choose_paths()
         shard = self.shards[shard_index]
         for name, key, needs_milli in recalls or ():
             first = self.tables.get(name)
             for table in self._reported.get(name, []) + ([] if first is None else [first]):
                 cell = table.cells.get(key)
                 if cell is not None and cell.shard is shard:
-                    table.lock.run(heed_recall, cell, needs_milli, now_ns)
+                    table.lock.run(report_recalled, cell, needs_milli, now_ns)
 
     def look_around(self, shard_index: int) -> None:
         """Makes the next decision about each key take the slow path, which starts the exchange loop if needed."""

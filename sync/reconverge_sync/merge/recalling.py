@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from reconverge.hub.headroom import NEED_MARGIN
+from reconverge.hub.headroom import NEED_MARGIN, REQUESTS_MIN
 from reconverge.hub.report import Batch, CellReport, Recall
 from reconverge_sync.merge.asking import HubAsk
 from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
@@ -29,9 +29,6 @@ from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
 RECALLS_MAX: Final = 64
 RECALLED_FOR_US: Final = 10_000_000
 """For how many microseconds a recall is kept."""
-REQUESTS_MIN: Final = 8
-"""A key whose capacity is less than so many requests for each node that needs it is not recalled: its nodes are never
-silent."""
 NEEDS_LACKED: Final = 4
 """A node lacks headroom if it has less than so many times the cost that is expected until its next exchange."""
 SURPLUS: Final = 0.25

@@ -209,7 +209,7 @@ def test_used_up_windows_are_reported_once_in_a_silence() -> None:
 
 
 def test_a_silent_charge_wakes_a_loop_that_sleeps_for_good() -> None:
-    """Else nobody would look at the key when the silence is over."""
+    """Otherwise no loop would look at the key when the silence is over."""
     fleet = SilentNodes("fixed-window", nodes=1)
     fleet.grow_calm(FEW)
     (node,) = fleet.nodes
@@ -229,7 +229,7 @@ def test_without_recalls_a_silence_lasts_two_seconds_at_most(algorithm: str) -> 
     fleet = SilentNodes(algorithm)
     fleet.grow_calm(FEW, FEW)
     for node in fleet.nodes:
-        node.kernel.heed(0, None, fleet.clock.monotonic_ns())
+        node.kernel.report_recalled(0, None, fleet.clock.monotonic_ns())
 
     assert [2 * SECOND_NS] * 2 == [node.table.silence_ns for node in fleet.nodes]
 

@@ -54,6 +54,13 @@ low_water_for(i64 headroom)
 #define BASE_SHARE 0.8
 #define REQUESTS_MIN 8
 
+/* Whether the limit has silences, and the key has enough requests for each node, none of which waits. */
+static inline bool
+may_be_silent(const Terms *terms, const Cell *cell)
+{
+    return terms->silence_ns != 0 && !cell->at_hub && cell->waiters == 0 && cell->capacity >= REQUESTS_MIN * cell->nodes;
+}
+
 /* Whether the node begins the cell's next window with enough, if all nodes need `needs` together. */
 static inline bool
 begins_well(const Terms *terms, const Cell *cell, double needs)
@@ -70,9 +77,11 @@ begins_well(const Terms *terms, const Cell *cell, double needs)
 static inline bool
 is_used_up(const Terms *terms, const Cell *cell)
 {
+    if (terms->kind != FIXED || (double)cell->capacity - cell->fleet_used >= 1 || !may_be_silent(terms, cell)) {
+        return false;
+    }
     double need = (double)cell->need_milli / 1000, needs = cell->fleet_needs > need ? cell->fleet_needs : need;
-    return terms->silence_ns != 0 && terms->kind == FIXED && !cell->at_hub && cell->waiters == 0 &&
-           cell->capacity >= REQUESTS_MIN * cell->nodes && (double)cell->capacity - cell->fleet_used < 1 && begins_well(terms, cell, needs);
+    return begins_well(terms, cell, needs);
 }
 
 /* The headroom below which a comfortable cell is reported: see `reporting/silence.py`. */

@@ -387,11 +387,11 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
 static bool
 is_comfortable(const Terms *terms, const Cell *cell, i64 headroom)
 {
-    if (terms->silence_ns == 0 || cell->at_hub || cell->waiters != 0 || cell->ask != 0 || cell->reserved != 0 || !cell->held) {
+    if (!may_be_silent(terms, cell) || cell->ask != 0 || cell->reserved != 0 || !cell->held) {
         return false;
     }
     double need = (double)cell->need_milli / 1000, soon = expected(terms, cell), capacity = (double)cell->capacity;
-    if ((double)headroom < larger(need, NEEDS_MIN * (soon + 1)) || cell->capacity < REQUESTS_MIN * cell->nodes) {
+    if ((double)headroom < larger(need, NEEDS_MIN * (soon + 1))) {
         return false;
     }
     double left = capacity - cell->fleet_used;

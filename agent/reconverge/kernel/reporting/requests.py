@@ -107,7 +107,7 @@ def request_early(cell: Cell, when_ns: int) -> None:
             _want_wake(cell)
 
 
-def heed_recall(cell: Cell, needs_milli: int, now_ns: int) -> None:
+def report_recalled(cell: Cell, needs_milli: int, now_ns: int) -> None:
     """Reports the cell early if it holds an allowance, as another node lacks that; `needs_milli` are all needs."""
     table = cell.table
     if not table.silence_ns or cell.allowance + cell.base <= 0 or now_ns - cell.reported_ns < table.interval_ns:

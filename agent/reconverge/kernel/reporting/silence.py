@@ -37,7 +37,7 @@ from __future__ import annotations
 from typing import Final
 
 from reconverge.clock import seconds
-from reconverge.hub.headroom import NEED_MARGIN
+from reconverge.hub.headroom import NEED_MARGIN, REQUESTS_MIN
 from reconverge.kernel.cell import Cell, closes_ns
 
 NEEDS_MIN: Final = 4
@@ -50,8 +50,6 @@ BASE_MARGIN: Final = 1.5
 BASE_SHARE: Final = 0.8
 """A comfortable cell of a fixed window begins its next window with BASE_MARGIN times its demand, or with BASE_SHARE of
 this node's share of the capacity, so that the node goes on if the hub is away then."""
-REQUESTS_MIN: Final = 8
-"""A cell is comfortable only if the capacity is at least so many requests for each node that uses the key."""
 GRID_PARTS: Final = 8
 """Silent cells are looked at at multiples of the longest silence divided by this."""
 
@@ -63,10 +61,10 @@ def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:
     asked for here until the next answer.
     """
     table = cell.table
-    if not table.silence_ns or cell.at_hub or cell.waiters or cell.ask or cell.reserved or not cell.held:
+    if not _may_be_silent(cell) or cell.ask or cell.reserved or not cell.held:
         return False
-    need, unit = float(cell.need_milli) / 1000, table.unit
-    if headroom < max(need, NEEDS_MIN * (expected + unit)) or cell.capacity < REQUESTS_MIN * cell.nodes * unit:
+    need = float(cell.need_milli) / 1000
+    if headroom < max(need, NEEDS_MIN * (expected + table.unit)):
         return False
     left = cell.capacity - cell.fleet_used
     if cell.free < FREE_SHARE * left:
@@ -84,12 +82,17 @@ def is_used_up(cell: Cell) -> bool:
     False for a limit of few requests, and if the node would begin the next window with too little.
     """
     table = cell.table
-    if not table.silence_ns or not table.meter.aligned or cell.at_hub or cell.waiters:
+    if not table.meter.aligned or cell.capacity - cell.fleet_used >= table.unit or not _may_be_silent(cell):
         return False
-    if cell.capacity < REQUESTS_MIN * cell.nodes * table.unit:
+    return _begins_well(cell, max(cell.fleet_needs, float(cell.need_milli) / 1000))
+
+
+def _may_be_silent(cell: Cell) -> bool:
+    """Returns whether the limit has silences, and the key enough requests for each node; none may wait."""
+    table = cell.table
+    if not table.silence_ns or cell.at_hub or cell.waiters:
         return False
-    needs = max(cell.fleet_needs, float(cell.need_milli) / 1000)
-    return cell.capacity - cell.fleet_used < table.unit and _begins_well(cell, needs)
+    return cell.capacity >= REQUESTS_MIN * cell.nodes * table.unit
 
 
 def _begins_well(cell: Cell, needs: float) -> bool:

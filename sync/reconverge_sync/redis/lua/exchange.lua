@@ -1274,8 +1274,8 @@ do -- Lua allows a function 200 local variables
 
   -- Whether the node lacks what other nodes hold and do not need.
   local function lacks()
-    local NEED_MARGIN -- from hub/headroom.py
-    local REQUESTS_MIN, NEEDS_LACKED, SURPLUS -- from merge/recalling.py
+    local NEED_MARGIN, REQUESTS_MIN -- from hub/headroom.py
+    local NEEDS_LACKED, SURPLUS -- from merge/recalling.py
     if batch.leaving or forgotten or rule.overshoot_milli < 0 or dated or rule.slots then return false end
     if cell_capacity < REQUESTS_MIN * cell_active then return false end
     local used, lacked_milli = used_of(entry_current, entry_previous), 0
