@@ -10,8 +10,10 @@ from typing import Final, Protocol
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.exchange.syncer import Syncer
+from reconverge.hub.headroom import SILENCE_MAX_S, longest_silence
 from reconverge.hub.report import Batch
 from reconverge.kernel import Kernel, LimitInterval, Table
+from reconverge.kernel.reporting.silence import GRID_PARTS
 from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import quotas_of
 from reconverge.policies import POLICIES, Policy, View
@@ -93,8 +95,15 @@ class Fleet:
 
     @property
     def longest_interval_ns(self) -> int:
-        """Returns the time, in nanoseconds, within which a node reports each of its counts if there are no faults."""
+        """Returns the time, in nanoseconds, within which a node that is not silent reports each of its counts."""
         return max(self.sync_interval_ns, self.own_interval_ns or 0)
+
+    @property
+    def longest_silence_ns(self) -> int:
+        """Returns the longest time, in nanoseconds, for which nodes leave charges on a key unreported."""
+        interval_ns, at_most_ns = self.sync_interval_ns, SILENCE_MAX_S * SECOND_NS
+        silence_ns = max(longest_silence(limit.window_ns, interval_ns, at_most_ns) for limit in self.quotas.values())
+        return silence_ns + silence_ns // GRID_PARTS
 
     @property
     def heard_within_ns(self) -> int:

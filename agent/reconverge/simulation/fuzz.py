@@ -117,11 +117,12 @@ def let_leases_end(world: World) -> None:
 def agreement_ns(fleet: Fleet) -> int:
     """Returns the nanoseconds within which all nodes agree once faults have ended and a request asks each node.
 
-    The time covers two sync intervals, a back-off, a timeout, and the round trips of three exchanges, the first of
-    which is under a new name.
+    The time covers the longest silence, two sync intervals, a back-off, a timeout, and the round trips of three
+    exchanges, the first of which is under a new name.
     """
     back_off_ns = max(fleet.sync_interval_ns, BACKOFF_CAP_NS)
-    return 2 * fleet.longest_interval_ns + back_off_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
+    exchanges_ns = 2 * fleet.longest_interval_ns + fleet.timeout_ns + 5 * fleet.round_trip_ns
+    return fleet.longest_silence_ns + back_off_ns + exchanges_ns
 
 
 def _command(mode: str, seed: int) -> str:

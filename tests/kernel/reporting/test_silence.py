@@ -101,6 +101,20 @@ def test_all_is_counted_once_the_silence_ends(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_key_that_had_no_request_for_long_does_not_wait_longer(algorithm: str) -> None:
+    """Its looks get rarer while it has no request, but the hub counts its next charge within the longest silence."""
+    fleet = SilentNodes(algorithm)
+    fleet.grow_calm(FEW, FEW)
+    fleet.reports(6 * SILENCE_S, 0, 0)
+    before = fleet.totals().charged
+
+    fleet.interval(1, 0)
+    fleet.reports(SILENCE_S * 9 / 8, 0, 0)
+
+    assert fleet.totals().charged == before + 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_eighth_of_the_headroom_ends_the_silence(algorithm: str) -> None:
     """The node reports with the next exchange, so that the hub's total lacks an eighth of what is left at most."""
     fleet = SilentNodes(algorithm)

@@ -408,14 +408,17 @@ is_comfortable(const Terms *terms, const Cell *cell, i64 headroom)
 
 /* Lets the cell be silent from this answer on, if no node needs news of it; returns whether it does. */
 static bool
-falls_silent(const Terms *terms, Cell *cell, const Report *report, i64 headroom)
+falls_silent(const Terms *terms, Cell *cell, const Report *report, i64 headroom, i64 now_ns)
 {
     if (cell->fresh || cell->urgent || cell->leaving || cell->unconfirmed || cell->reset_us != report->reset_us) {
         return false;
     }
     if (is_comfortable(terms, cell, headroom)) {
-        cell->dirty = 0; /* also if it was charged while the batch was under way */
-        cell->comfortable = true;
+        /* A key that has had no request for longer is looked at later, so it reports its next charge. */
+        cell->comfortable = now_ns - cell->touched_ns <= terms->silence_ns;
+        if (cell->comfortable) {
+            cell->dirty = 0; /* also if it was charged while the batch was under way */
+        }
         return true;
     }
     return is_used_up(terms, cell);
@@ -561,7 +564,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
         /* Until its next report, the hub has the node's former allowance on record. */
         return agenda_promise(cell->shard->agenda, cell, now_ns);
     }
-    if (same_epoch && falls_silent(terms, cell, report, headroom)) {
+    if (same_epoch && falls_silent(terms, cell, report, headroom, now_ns)) {
         return agenda_promise(cell->shard->agenda, cell, looks_ns(terms, cell, now_ns));
     }
     return promise_follow_up(terms, cell, headroom, now_ns);

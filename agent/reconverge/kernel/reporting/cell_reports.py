@@ -296,8 +296,10 @@ def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *,
     if cell.reset_us != report.reset_us or _goes_back(cell, report):
         return False
     if is_comfortable(cell, headroom, _expected(cell)):
-        cell.dirty = 0  # also if it was charged while the batch was under way
-        cell.comfortable = True
+        # A key that has had no request for longer is looked at later, so it reports its next charge.
+        cell.comfortable = now_ns - cell.touched_ns <= cell.table.silence_ns
+        if cell.comfortable:
+            cell.dirty = 0  # also if it was charged while the batch was under way
     elif not is_used_up(cell):
         return False
     cell.shard.agenda.promise(cell, looks_ns(cell, now_ns, asks=asks))
