@@ -19,9 +19,8 @@ answer 72 or 128 bytes.
 # no check, and a cell costs 6.6 us. Amounts above 32 bits are rare, so a batch that has one has wide rows throughout
 # instead of having a width for each cell.
 #
-# Rejected ways: doubles in the stored cell take twice the memory, and narrow integers are slower with Redis 6.2. To
-# pack the command here takes 82 us instead of 195 to 211 for 256 keys, but depends on the inside of redis-py; hiredis
-# saves most of that. Larger batches hold Redis up for longer than 1.8 ms.
+# Rejected ways: doubles in the stored cell take twice the memory, and narrow integers are slower with Redis 6.2. Larger
+# batches hold Redis up for longer than 1.8 ms.
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ import pytest
 
 from reconverge.clock import SECOND_NS
 from reconverge.errors import HubUnavailable
-from reconverge.exchange.driver import OUTAGES_LOGGED_MAX, QUIET_NS, ExchangeDriver
+from reconverge.exchange.driver import ExchangeDriver
+from reconverge.exchange.exchanges import OUTAGES_LOGGED_MAX, QUIET_NS
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.support.kernel.talker import MINUTE, Talkers, busy

@@ -118,7 +118,7 @@ class AnswerStats:
             if capacity < table.capacity:
                 self._see_smaller(cell, batch, answer.hub_us)
             nominal, used = table.nominal, cell.fleet_used
-            if used < NEAR_SHARE * min(nominal, capacity):
+            if used < NEAR_SHARE * nominal and used < NEAR_SHARE * capacity:
                 if self._seen:
                     self._seen.pop((table.name, cell.key), None)
                 continue

@@ -3,9 +3,10 @@
 # Theory of operation.
 #
 # Three parts make the exchanges of an agent. A *syncer* decides when to exchange and what to report; it never waits.
-# The *driver*, in this file, waits for the hub on behalf of all syncers. A *runner* is the thread or the task that the
-# driver's coroutines run in (`thread_runner.py`, `task_runner.py`), and `ownership.py` sees to it that there is one at
-# a time. A bridge between regions, which waits for two hubs, has a driver of its own: `regions/driver.py`.
+# The *driver*, in this file, waits for the hub on behalf of all syncers; one exchange is made in `exchanges.py`. A
+# *runner* is the thread or the task that the driver's coroutines run in (`thread_runner.py`, `task_runner.py`), and
+# `ownership.py` sees to it that there is one at a time. A bridge between regions, which waits for two hubs, has a
+# driver of its own: `regions/driver.py`.
 #
 # The first problem. Waking a thread costs more than a decision, and the first charge after each report calls for an
 # exchange. As long as requests come, the loop therefore looks by itself at the moments at which another exchange may
@@ -23,33 +24,22 @@
 #
 # Every shard is exchanged on its own. A loop that waits for all that is due before it looks again lets one server that
 # does not answer hold up all others for a second at a time.
-#
-# Outages are logged once when the first shard fails, and once when all that failed have answered: the answers of one
-# shard must not end the outage of another. A hub that is too busy to answer each time comes and goes; at most
-# OUTAGES_LOGGED_MAX of its outages are logged in QUIET_NS. All failures are counted.
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from reconverge.clock import NEVER_NS, SECOND_NS, Clock, SystemClock
-from reconverge.errors import HubUnavailable
-from reconverge.exchange.answer_stats import AnswerStats
+from reconverge.exchange.exchanges import Exchanges
 from reconverge.exchange.follower import Follower, Parting
-from reconverge.exchange.ownership import Ownership
 from reconverge.exchange.questions import Questions
 from reconverge.exchange.syncer import Syncer
-from reconverge.hub.checking.answers import check_answer
 from reconverge.hub.port import Hub, Working
-from reconverge.hub.registry import advice_about
-from reconverge.hub.report import Answer, Batch
-from reconverge.kernel import TURN_NS, first_odd_cell
-from reconverge.runtime.log_throttle import LoggedOnce, LogThrottle
 from reconverge.runtime.restoration import Restorations
 
 logger = logging.getLogger("reconverge")
@@ -57,23 +47,11 @@ logger = logging.getLogger("reconverge")
 IDLE_S: Final = 3600.0
 """The longest time that the runner sleeps; a call of `wake` ends its sleep."""
 BUG_PAUSE_S: Final = 1.0
-OUTAGES_LOGGED_MAX: Final = 5
-QUIET_NS: Final = 60 * SECOND_NS
-"""The nanoseconds in which at most OUTAGES_LOGGED_MAX outages of a hub are logged; `stats` counts all outages."""
 CALL_S: Final = 0.02
 """The seconds between two checks of a loop that waits for answers, whether a decision has called `wake`."""
-TURN_S: Final = TURN_NS / SECOND_NS
-LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
-"""Pauses in seconds before the next batch, in which waiting requests read the answer that has come: first turns of the
-event loop for requests that wait in this loop, then time for requests that wait in other threads. All are short beside
-the time that a request may wait.
-
-That `requests.without_granted` leaves their grants out of the next batch is not enough. With the pauses, 180 of 180 new
-keys that were asked about on four running agents at once admitted their quota; without, 153 of 180
-(`bench.exact_windows` with `--nodes 4 --policies strict --within 0.5`, three runs each in turn)."""
 
 
-class ExchangeDriver(Ownership):
+class ExchangeDriver(Exchanges):
     """Makes all exchanges of one node with one hub; closes its connections when the runner (thread or task) ends."""
 
     def __init__(
@@ -86,45 +64,23 @@ class ExchangeDriver(Ownership):
         hub_name: str,
         followers: Sequence[Follower] = (),
     ) -> None:
-        super().__init__()
-        self._syncers = syncers
+        super().__init__(syncers, hub=hub, clock=clock, timeout_s=timeout_s, hub_name=hub_name)
         self._followers = followers
         """Readers at the hub beside the exchanges; more may be added while the driver works."""
-        self._clock = clock
-        self._timeout_s = timeout_s
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
         """For how long an exchange, or the pause after a bug, may delay the next check for due work, in nanoseconds."""
-        self._hub_name = hub_name
-        self._hub = hub
-        """The hub; None for a node that is alone, which exchanges nothing."""
         self._working: Working | None = hub if isinstance(hub, Working) else None
         """The hub if it works between exchanges, else None."""
-        self._in_use = False
-        """Whether the hub may have open connections, or tasks of its own, so that it has to be closed."""
         self.questions = Questions()
         """Questions of the application to the hub, such as reading a key, which the runner asks in its loop."""
-        self.watch = AnswerStats()
-        """Counts facts in the hub's answers, for statistics and hooks."""
-        self.bugs = 0
-        """How many unexpected exceptions have ended a step of the driver."""
-        self.troubles: dict[Syncer, HubUnavailable] = {}
-        """For each shard whose last exchange failed, the failure."""
-        self._complained = False
-        self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._called = False
         """Whether `wake` has requested that the round of exchanges in progress checks for due work."""
         self._nudge: Callable[[], object] | None = None
         """A function that wakes the round of exchanges in progress at once, by a write to its event loop's pipe."""
         self._asked_ns: list[int] = []
         """By shard, since when requests wait for the hub, in nanoseconds, as the round in progress last read it."""
-        self._logged = LoggedOnce()
-        self.answered = 0
-        """How many exchanges were answered."""
         self.restarts = 0
         """How often the runner had to start the exchange loop again after a failure."""
-        self.bugs_in_a_row = 0
-        """How many unexpected exceptions have come since the hub last answered an exchange."""
-        self.last_bug = ""
         self.watch_for_restorations = Restorations() if isinstance(clock, SystemClock) else None
         """Notices that this process was restored from an image of its memory; None in tests with a clock of their
         own."""
@@ -201,6 +157,29 @@ class ExchangeDriver(Ownership):
             self._note_bug(error)
             await asyncio.sleep(BUG_PAUSE_S)
 
+    def carry_out_blocking(self) -> bool:
+        """Makes the exchange that is due, and blocks this thread meanwhile. Raises nothing.
+
+        Returns False if the event loop has to `carry_out` what is due: with several shards, for followers and
+        questions, or to connect.
+        """
+        blocking = self._blocking
+        try:
+            self._look_for_restoration()
+            if blocking is None or self._reconnects or self.questions.waiting or self._due_followers():
+                return False
+            syncer = self._syncers[0]
+            if self._is_relied_on:
+                syncer.stay_awake()
+            if self._are_due(self._syncers):
+                if not blocking.ready_to_block():
+                    return False
+                self._exchange_blocking(syncer, blocking)
+        except Exception as error:  # noqa: BLE001  # as in `carry_out`
+            self._note_bug(error)
+            self._pauses.wait(BUG_PAUSE_S)
+        return True
+
     def wake(self) -> None:
         """Makes the round of exchanges in progress check soon for other due work. Never waits, and never fails.
 
@@ -254,12 +233,6 @@ class ExchangeDriver(Ownership):
             await follower.part(self._timeout_s)
         except Exception as error:  # noqa: BLE001  # the hub's connections must be let go of all the same
             self._note_bug(error)
-
-    def _hub_in_use(self) -> Hub:
-        """Returns the hub, and marks it as used, so that `close` closes its connections."""
-        assert self._hub is not None
-        self._in_use = True
-        return self._hub
 
     async def _answer_questions(self) -> None:
         await self.questions.answer(self._hub_in_use(), self._timeout_s)
@@ -435,122 +408,3 @@ class ExchangeDriver(Ownership):
         for syncer in self._syncers:
             syncer.attend(until_ns)
         self._look_by_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS) + self._grace_ns
-
-    def _count_bug(self, error: Exception) -> None:
-        self.bugs_in_a_row += 1
-        self.last_bug = type(error).__name__
-
-    def _note_bug(self, error: Exception) -> None:
-        self._count_bug(error)
-        self.bugs += 1
-        if self.bugs == 1:
-            logger.error("reconverge: an exchange failed with an unexpected error; report this bug", exc_info=error)
-
-    async def _exchange(self, syncer: Syncer) -> bool:
-        """Makes one exchange of a syncer with the hub, and passes the answer or the failure to the syncer.
-
-        Returns False if the exchange failed, or if answers have made the node start over several times in a row.
-        """
-        await self._let_askers_look(syncer)
-        sent_ns = self._clock.monotonic_ns()
-        batch = syncer.take(sent_ns)
-        if batch is None:
-            return True
-        try:
-            # In Python 3.11 `wait_for` makes a task of its own, which takes three more turns of the loop.
-            async with asyncio.timeout(self._timeout_s):
-                with self._turns_noted(syncer):
-                    answer = await self._hub_in_use().exchange(batch)
-            check_answer(batch, answer, first_odd_cell)
-        except HubUnavailable as error:
-            self._complain(syncer, error)
-            syncer.failed(error.kind, now_ns=self._clock.monotonic_ns())
-        except TimeoutError:
-            self._complain(syncer, HubUnavailable("timeout", f"no answer within {self._timeout_s:g} s"))
-            syncer.failed("timeout", now_ns=self._clock.monotonic_ns())
-        except asyncio.CancelledError:
-            syncer.failed("cancelled", now_ns=self._clock.monotonic_ns())
-            raise
-        except Exception as error:
-            # A hub raises HubUnavailable and nothing else, so this is its bug; the loop outlives it all the same.
-            if self._logged.is_new():
-                logger.exception(
-                    "reconverge: the hub %s raised an error other than HubUnavailable; report this bug", self._hub_name
-                )
-            syncer.failed(f"bug:{type(error).__name__}", now_ns=self._clock.monotonic_ns())
-        else:
-            self._note_recovery(syncer)
-            self.answered += 1
-            self.bugs_in_a_row = 0
-            now_ns = self._clock.monotonic_ns()
-            try:
-                syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
-            except Exception as error:
-                # A bug of this package that no check has caught. The driver sends the batch again with the next
-                # exchange.
-                syncer.failed(f"bug:{type(error).__name__}", now_ns=now_ns)
-                raise
-            self._look_at(batch, answer, seconds=(now_ns - sent_ns) / SECOND_NS)
-            return not (syncer.failing or syncer.begins_anew_again)
-        return False
-
-    @contextlib.contextmanager
-    def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """A context in which the event loop reports to `syncer` every TURN_S seconds that it runs.
-
-        With these reports the syncer does not take a pause of this loop for a delay of the hub.
-        """
-        loop = asyncio.get_running_loop()
-        turn: asyncio.TimerHandle
-
-        def note() -> None:
-            nonlocal turn
-            syncer.note_turn(self._clock.monotonic_ns())
-            turn = loop.call_later(TURN_S, note)
-
-        syncer.note_turn(self._clock.monotonic_ns())
-        turn = loop.call_later(TURN_S, note)
-        try:
-            yield
-        finally:
-            turn.cancel()
-
-    async def _let_askers_look(self, syncer: Syncer) -> None:
-        """Waits a few milliseconds at most for requests to read their grants: the next batch gives unread ones back."""
-        for pause_s in LOOKS_S:
-            if not syncer.unread:
-                return
-            await asyncio.sleep(pause_s)
-        syncer.await_no_look()
-
-    def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
-        try:
-            self.watch.answered(batch, answer, seconds=seconds)
-            self.watch.look_at_room(self._syncers[0].kernel)
-        except Exception as error:  # noqa: BLE001  # a failure of statistics must not fail the exchange
-            self._note_bug(error)
-
-    def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
-        """Logs an outage of the hub once, however many attempts fail, and even if another shard answers in between."""
-        self.troubles[syncer] = error
-        now_ns = self._clock.monotonic_ns()
-        if self._complained or not self._log.allows(now_ns):
-            return
-        self._complained = True
-        self._log.note(now_ns)
-        logger.log(
-            logging.ERROR if error.misconfigured else logging.WARNING,
-            "reconverge: the hub %s is unavailable%s (%s)%s; %s; deciding from memory until it answers",
-            self._hub_name,
-            f" for keys of shard {self._syncers.index(syncer)}" if len(self._syncers) > 1 else "",
-            str(error).rstrip("."),
-            ", probably because of a wrong setting, which will not pass by itself" if error.misconfigured else "",
-            advice_about(self._hub_name),
-            extra={"hub": self._hub_name, "kind": error.kind},
-        )
-
-    def _note_recovery(self, syncer: Syncer) -> None:
-        self.troubles.pop(syncer, None)
-        if self._complained and not self.troubles:
-            logger.warning("reconverge: the hub %s answers again", self._hub_name, extra={"hub": self._hub_name})
-            self._complained = False

@@ -150,7 +150,7 @@ class ThreadRunner:
                     waker.clear()
                 else:
                     waker.wait(exchanges.due_in_s())
-                if not self._stopping:
+                if not (self._stopping or exchanges.carry_out_blocking()):
                     loop.run_until_complete(exchanges.carry_out(lambda: not self._stopping))
             loop.run_until_complete(exchanges.leave())
             self.left = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from reconverge.hub.adopting import Adoption, HubData
@@ -461,6 +461,19 @@ class SnapshotBoard(Protocol):
 
     async def snapshots(self) -> Mapping[str, bytes]:
         """Returns all stored snapshots by name, each of at most `SNAPSHOT_BYTES_MAX`. Raises HubUnavailable."""
+        ...
+
+
+@runtime_checkable
+class Blocking(Protocol):
+    """A hub with which a thread can exchange without an event loop once it is connected. Not every hub need be one."""
+
+    def ready_to_block(self) -> bool:
+        """Returns whether this thread may call `exchange_blocking` now; it has to await `exchange` to connect."""
+        ...
+
+    def exchange_blocking(self, batch: Batch, turn: Callable[[], None]) -> Answer:
+        """Does as `exchange`, and blocks this thread until the answer has come; calls `turn` each 2 ms meanwhile."""
         ...
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.retry import Retry as BlockingRetry
 
 from reconverge.errors import InvalidSetting
 from reconverge.hub.registry import Credentials, redacted
@@ -23,6 +25,7 @@ from reconverge_sync.client.urls import (
     read_query,
     tls_options,
 )
+from reconverge_sync.redis.blocking import TimedConnection, timed_kind
 from reconverge_sync.redis.diagnosis.advice import Address
 from reconverge_sync.redis.login import ChangingLogin
 from reconverge_sync.redis.renewing import renew
@@ -166,20 +169,10 @@ class Connection:
 
         Options in `other` replace the options of the URL.
         """
-        where: dict[str, Any] = {}
-        if self.places:
-            host, port = place or self.places[0]
-            where = {"host": host, "port": port}
         client = redis.asyncio.Redis(
-            **{**self._options, "credential_provider": self._changing, **where, **other},
+            **{**self._settings(timeout_s, place), **other},
             retry=Retry(NoBackoff(), 0),
-            retry_on_error=[],
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s * CONNECT_SHARE,
-            health_check_interval=0,
             max_connections=connections_max,
-            protocol=2,
-            **_ANONYMOUS,
         )
         if self._tls is not None:
             pool: Any = client.connection_pool
@@ -188,6 +181,37 @@ class Connection:
             pool.connection_class = self._encrypted
         renew(client)
         return client
+
+    @property
+    def may_block(self) -> bool:
+        """Whether `blocking` can make connections. With TLS it cannot, as each would make a context of its own."""
+        return self._tls is None
+
+    def blocking(self, timeout_s: float) -> TimedConnection:
+        """Returns a blocking connection to the URL's first server that has not connected yet; only if `may_block`."""
+        client = redis.Redis(**self._settings(timeout_s, None), retry=BlockingRetry(NoBackoff(), 0))
+        pool: Any = client.connection_pool
+        pool.connection_class = timed_kind(pool.connection_class)
+        connection: TimedConnection = pool.make_connection()
+        return connection
+
+    def _settings(self, timeout_s: float, place: Place | None) -> dict[str, Any]:
+        """Returns the options for a client of either kind that connects to a server, by default the URL's first."""
+        where: dict[str, Any] = {}
+        if self.places:
+            host, port = place or self.places[0]
+            where = {"host": host, "port": port}
+        return {
+            **self._options,
+            **where,
+            "credential_provider": self._changing,
+            "retry_on_error": [],
+            "socket_timeout": timeout_s,
+            "socket_connect_timeout": timeout_s * CONNECT_SHARE,
+            "health_check_interval": 0,
+            "protocol": 2,
+            **_ANONYMOUS,
+        }
 
     def __repr__(self) -> str:
         return "<connection>"

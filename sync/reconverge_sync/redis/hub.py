@@ -33,9 +33,12 @@ from reconverge.hub.report import (
     cells_of,
     rows_of,
 )
+from reconverge.runtime.event_loop import ThreadEventLoop
 from reconverge.runtime.owner import Owned
+from reconverge.runtime.threads import green_threads
 from reconverge_sync.codec import CELL_KINDS, decode_accounts, decode_answer, encode_batch
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
+from reconverge_sync.redis.blocking import BlockingServer
 from reconverge_sync.redis.board import RedisBoard
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.contracts import (
@@ -53,7 +56,7 @@ from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hints import RedisHints
 from reconverge_sync.redis.lending import LEND, WISHES, lend_arguments, read_lent, read_wishes
-from reconverge_sync.redis.lua.scripts import run, script, script_of
+from reconverge_sync.redis.lua.scripts import run, run_blocking, script, script_of
 from reconverge_sync.redis.orders import adopt_loss, drop_cells, erase_step, give_orders, read_data, read_orders
 from reconverge_sync.redis.settings import POST, READ, Posted, posted
 from reconverge_sync.redis.stored import READ_KEYS, read_shard
@@ -146,6 +149,11 @@ class RedisHub:
         return Connection(url)
 
     def _open(self) -> Servers:
+        loop = asyncio.get_running_loop()
+        alone = isinstance(loop, ThreadEventLoop) and not green_threads()
+        if alone and self._shards == 1 and self._connection.may_block:
+            timeout_s = self._settings.timeout_s
+            return BlockingServer(lambda: self._connection.blocking(timeout_s), timeout_s)
         return OneServer(self._connection.client(self._settings.timeout_s, connections_max=CONNECTIONS_MAX))
 
     @property
@@ -155,13 +163,34 @@ class RedisHub:
     async def exchange(self, batch: Batch) -> Answer:
         return await self._exchange(self._settings.namespace, batch)
 
+    def ready_to_block(self) -> bool:
+        server = self._per_loop.thing
+        return isinstance(server, BlockingServer) and server.ready()
+
+    def exchange_blocking(self, batch: Batch, turn: Callable[[], None]) -> Answer:
+        server = self._per_loop.thing
+        assert isinstance(server, BlockingServer)
+
+        def call(*command: object) -> object:
+            try:
+                return server.talk(turn, *command)
+            except Exception as error:  # noqa: BLE001  # as in `_call`
+                problem = self._as_problem(error)
+            raise problem
+
+        keys, arguments = self._command(self._settings.namespace, batch)
+        return decode_answer(run_blocking(call, EXCHANGE, len(keys), *keys, *arguments))
+
     async def _exchange(self, namespace: str, batch: Batch) -> Answer:
-        shared, rows = encode_batch(batch, self._new_name(), certainly_new=self._certainly_new())
-        arguments = [shared, rows]
+        keys, arguments = self._command(namespace, batch)
+        return decode_answer(await self._run(batch.shard, len(keys), *keys, *arguments))
+
+    def _command(self, namespace: str, batch: Batch) -> tuple[list[bytes], list[bytes]]:
+        """Returns the Redis keys and the arguments of the script of the merge rule, for a batch."""
+        arguments = [*encode_batch(batch, self._new_name(), certainly_new=self._certainly_new())]
         if self._clock is not None:
             arguments.append(b"%d" % (self._clock.wall_ns() // MICROSECOND_NS))
-        keys = _keys(namespace, batch)
-        return decode_answer(await self._run(batch.shard, len(keys), *keys, *arguments))
+        return _keys(namespace, batch), arguments
 
     async def totals(self) -> dict[str, Totals]:
         sums: dict[str, Totals] = {}
@@ -350,20 +379,22 @@ class RedisHub:
         return await run(self._asking(shard), EXCHANGE, keys, *keys_and_arguments)
 
     async def _call(self, *command: object, shard: int = 0) -> object:
-        problem: HubUnavailable | None = None
         try:
             return await self._per_loop.get().ask(shard, *command)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  # with any error of the client this exchange has failed
-            problem = (
-                error.with_traceback(None)
-                if isinstance(error, HubUnavailable)
-                else as_unavailable(error, secrets=self._connection.secrets)
-            )
-            problem.__cause__ = error if isinstance(error, NoScriptError) else None
+            problem = self._as_problem(error)
         # Raised outside of the `except`: the client's traceback would show the password to a tool that prints locals.
         raise problem
+
+    def _as_problem(self, error: Exception) -> HubUnavailable:
+        """Returns an error of the client as HubUnavailable, with no traceback and no secrets."""
+        if isinstance(error, HubUnavailable):
+            return error.with_traceback(None)
+        problem = as_unavailable(error, secrets=self._connection.secrets)
+        problem.__cause__ = error if isinstance(error, NoScriptError) else None
+        return problem
 
     def _connected(self) -> redis.asyncio.Redis:
         """Returns the client for this process and event loop; makes it if there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NoReturn
+from typing import Any
 
 from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
@@ -12,24 +12,25 @@ from reconverge.hub.registry import Credentials
 
 
 class ChangingLogin(CredentialProvider):
-    """Asks an application's function for the user's name and the password, in a thread beside the event loop."""
+    """Asks an application's function for the user's name and the password."""
 
     def __init__(self, ask: Credentials) -> None:
         self._ask = ask
         self.last: tuple[str, ...] = ()
         """The user's name, if any, and the password that were used last."""
 
-    def get_credentials(self) -> NoReturn:
-        raise NotImplementedError("the clients of hubs are asynchronous; use get_credentials_async")
-
     async def get_credentials_async(self) -> Any:
+        """As `get_credentials`, in a thread beside the event loop."""
+        return await asyncio.to_thread(self.get_credentials)
+
+    def get_credentials(self) -> Any:
         """Returns the login that the function returns. Raises AuthenticationError if it fails or returns anything else.
 
         The error shows neither the function's own error, which may contain secrets, nor what it returned.
         """
         failure = ""
         try:
-            said: object = await asyncio.to_thread(self._ask)
+            said: object = self._ask()
         except Exception as error:  # noqa: BLE001  # with any error of the function there is no login
             failure = f"the function given as credentials has raised {type(error).__name__}; correct it"
         else:

@@ -9,6 +9,9 @@ from typing import Self
 
 from tests.support.servers import free_port
 
+END_S = 0.2
+"""How long a connection may take to end by itself once the block is over, in seconds."""
+
 
 class Listener:
     """Listens on a port of its own while its block lasts; a subclass serves each connection."""
@@ -18,6 +21,7 @@ class Listener:
         self._loop = asyncio.new_event_loop()
         self._listening = threading.Event()
         self._end = asyncio.Event()
+        self._serving: set[asyncio.Task[object]] = set()
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
 
     @property
@@ -41,10 +45,26 @@ class Listener:
             runner.run(self._listen())
 
     async def _listen(self) -> None:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        server = await asyncio.start_server(self._admit, "127.0.0.1", self.port)
         self._listening.set()
         await self._end.wait()
         server.close()
+        if self._serving:
+            _, others = await asyncio.wait(self._serving, timeout=END_S)
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others)
+
+    async def _admit(self, heard: asyncio.StreamReader, says: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            await self._serve(heard, says)
+        except asyncio.CancelledError:
+            says.close()  # the block is over
+        finally:
+            self._serving.discard(task)
 
     async def _serve(self, heard: asyncio.StreamReader, says: asyncio.StreamWriter) -> None:
         raise NotImplementedError

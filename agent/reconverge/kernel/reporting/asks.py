@@ -15,7 +15,7 @@
 # while a batch is under way, so that a process that stands still is not taken for a hub that is silent, or far away.
 #
 # Each answer and each failure wakes all requests that ask, and each checks whether it has its answer: its ask may have
-# been in an earlier batch. The next batch waits for these checks, for a moment (`driver.LOOKS_S`): for a key that is
+# been in an earlier batch. The next batch waits for these checks, for a moment (`exchanges.LOOKS_S`): for a key that is
 # kept at the hub the batch gives back all allowance that is not in use, also a grant that a request is about to charge.
 
 from __future__ import annotations

@@ -98,3 +98,13 @@ async def run(call: Call, what: Script, keys: int, *keys_and_arguments: object) 
             raise
     # The server does not have the script any more, or never had it; nothing was applied, and EVAL stores it again.
     return await call("EVAL", what.text, keys, *keys_and_arguments)
+
+
+def run_blocking(call: Callable[..., Any], what: Script, keys: int, *keys_and_arguments: object) -> Any:
+    """Does as `run`, with a `call` that waits for the reply itself."""
+    try:
+        return call("EVALSHA", what.sha, keys, *keys_and_arguments)
+    except HubUnavailable as error:
+        if not isinstance(error.__cause__, NoScriptError):
+            raise
+    return call("EVAL", what.text, keys, *keys_and_arguments)
