@@ -28,8 +28,10 @@ from reconverge.simulation.explore.world import DEAR, KEY, LATE_MAX, SECOND, Sma
 LATE: Final = "late"
 SECOND_KEY: Final = "second key"
 DRIFTING: Final = "drifting clocks"
-MORE: Final = (SECOND_KEY, DRIFTING)
-"""The extras that a case may have: a second key, and clocks that drift apart. Each multiplies the number of states."""
+REVERSED: Final = "names reversed"
+MORE: Final = (SECOND_KEY, DRIFTING, REVERSED)
+"""The extras that a case may have: a second key, and clocks that drift apart, each of which multiplies the number of
+states; and names of nodes that sort the other way, as the hub serves nodes that ask at the same moment by name."""
 
 
 class Event(NamedTuple):
@@ -177,7 +179,7 @@ def _second_key(i: int, limit: Limit) -> Iterator[Event]:
 
 
 def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[Event]:
-    """Yields the events that the options in `more` (SECOND_KEY, DRIFTING) add to a case."""
+    """Yields the events that the extras in `more` add to a case."""
     if SECOND_KEY in more:
         for i in range(nodes):
             yield from _second_key(i, limit)
@@ -315,7 +317,19 @@ class Exploration(NamedTuple):
     def world(self, start_ns: int = 0) -> SmallWorld:
         """Returns the case's world before any event."""
         keys = (KEY, SECOND) if SECOND_KEY in self.more else (KEY,)
-        return SmallWorld(self.limit(), POLICIES[self.policy], nodes=self.nodes, start_ns=start_ns, keys=keys)
+        return SmallWorld(
+            self.limit(),
+            POLICIES[self.policy],
+            nodes=self.nodes,
+            start_ns=start_ns,
+            keys=keys,
+            names_reversed=REVERSED in self.more,
+        )
+
+    def mirrored(self) -> Exploration:
+        """Returns the case with names of nodes that sort the other way."""
+        more = [each for each in self.more if each != REVERSED]
+        return self._replace(more=(*more, *((REVERSED,) if len(more) == len(self.more) else ())))
 
     def __str__(self) -> str:
         asking = "asking" if self.asking else "not asking"

@@ -23,16 +23,20 @@ MARK: Final = "~"
 """The first character of every node's name; no other text in a small world begins with it."""
 
 
+DOWN_FROM: Final = 999
+
+
 class Serial:
     """A counter that belongs to a world: if the world is put back to an earlier state, so is the counter."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, downwards: bool = False) -> None:
         self.given = 0
+        self._downwards = downwards
 
     def next(self) -> int:
-        """Returns the next number of the counter."""
+        """Returns the next number of the counter: 1, 2, 3, ..., or 998, 997, 996, ... if it counts downwards."""
         self.given += 1
-        return self.given
+        return DOWN_FROM - self.given if self._downwards else self.given
 
 
 NUMBERS: Final = Serial()

@@ -7,6 +7,10 @@
 # digest of the result shows whether the search has met that state before (`canonical.py`). A path has few faults, so
 # that the search gets deeper among usual events. A state that is met again after fewer faults is expanded again.
 #
+# Of two nodes that have asked the hub since the same moment, it serves the one whose name sorts first, and the digest
+# leaves names out. So of states in which only that differs, a search goes on from one; the same search with names that
+# are reversed (REVERSED in `events.py`) goes on from the other.
+#
 # Recovery, and that equal digests mean equal worlds, are tested in a part of the states, drawn by their digests.
 
 from __future__ import annotations
@@ -82,6 +86,7 @@ class Search:
         for name in start:
             happen(self._world, by_name[name])
         self._start = start
+        self._mirrored: Search | None = None
         self._root = Snapshot(self._world)
         first = digest(self._world)
         self._seen: dict[bytes, int] = {first: 0}
@@ -141,16 +146,25 @@ class Search:
     def _compare(self, first: Path, again: Path) -> None:
         """Notes a problem if two paths to the same digest lead to different digests after one more event.
 
-        The nodes may have changed places between the two.
+        The nodes may have changed places between the two. Then their names sort the other way, by which the hub serves
+        nodes that ask at the same moment; so the second path may lead to the same states under names that are reversed.
         """
         self.found.equalities += 1
         there, here = self._follow(first), self._follow(again)
-        if sorted(there.values()) != sorted(here.values()):
+        if sorted(there.values()) == sorted(here.values()):
+            return
+        if sorted(there.values()) != sorted(self._mirror()._follow(again).values()):
             differ = [name for name, known in here.items() if known not in there.values()]
             self._world.problems = [
                 f"the digest is blind: it is the same as after {self.named(first)}, but not after one more of {differ}"
             ]
             self._note(again)
+
+    def _mirror(self) -> Search:
+        """Returns a search of the same case in which the names of the nodes sort the other way."""
+        if self._mirrored is None:
+            self._mirrored = Search(self.case.mirrored(), start=self._start)
+        return self._mirrored
 
     def _follow(self, path: Path) -> dict[str, bytes]:
         """Returns the digest of each state to which one more event after `path` leads, by the name of the event."""

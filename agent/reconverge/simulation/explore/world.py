@@ -59,13 +59,20 @@ class SmallWorld:
     """A few nodes that share one limit, their hub, an observer of all admissions, and the events that can happen."""
 
     def __init__(
-        self, limit: Limit, policy: Policy, *, nodes: int = 2, start_ns: int = 0, keys: tuple[str, ...] = (KEY,)
+        self,
+        limit: Limit,
+        policy: Policy,
+        *,
+        nodes: int = 2,
+        start_ns: int = 0,
+        keys: tuple[str, ...] = (KEY,),
+        names_reversed: bool = False,
     ) -> None:
         self.clock, self.hub_clock = ManualClock(START_S), ManualClock(START_S)
         self.passes(start_ns)
         self.limit = limit
         self.policy = policy
-        self.numbers = Serial()
+        self.numbers = Serial(downwards=names_reversed)
         # Windows go by the hub's clock; when a lease ends, by its node's.
         clock = self.clock if limit.algorithm == CONCURRENCY else self.hub_clock
         self.truths: dict[str, TrueUse] = {key: truth_of(limit, clock) for key in keys}
