@@ -63,6 +63,7 @@ class Cost:
     batches_per_s: float
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     per_s: float
 
 
@@ -73,6 +74,7 @@ SHOWN: Final = (
     ("batches_per_s", "batches a second", "per second"),
     ("p50_ms", "p50", "ms"),
     ("p99_ms", "p99", "ms"),
+    ("p999_ms", "p99.9", "ms"),
     ("per_s", "requests per second", "per second"),
 )
 
@@ -127,6 +129,7 @@ def _driven(wrk: str, case: Case, seconds: int, warm_s: int) -> Cost:
         batches_per_s=batches / passed_s,
         p50_ms=driven.p50_ms,
         p99_ms=driven.p99_ms,
+        p999_ms=driven.p999_ms,
         per_s=driven.per_s,
     )
 

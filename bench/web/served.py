@@ -30,6 +30,7 @@ DROP_IN: Final = " on reconverge"
 ROUNDS: Final = 5
 SECONDS: Final = 4
 CONNECTIONS: Final = 32
+PERCENTILES: Final = Path(__file__).with_name("percentiles.lua")
 CASES: Final = (("CPU of the application for a request", "µs"), ("requests per second", "per second"), ("p99", "ms"))
 _UNITS: Final = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
@@ -107,18 +108,24 @@ class Driven:
     per_s: float
     p50_ms: float
     p99_ms: float
+    p999_ms: float
 
 
 def run_wrk(wrk: str, port: int, seconds: int) -> Driven:
     """Drives the application on `port`. Raises RuntimeError if it answers with an error, or not at all."""
-    command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", f"http://127.0.0.1:{port}/"]
+    command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", str(PERCENTILES)]
+    command.append(f"http://127.0.0.1:{port}/")
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + seconds).stdout
     requests, per_s = re.search(r"(\d+) requests in", said), re.search(r"Requests/sec: +([\d.]+)", said)
     latencies = {share: (float(took), unit) for share, took, unit in re.findall(r"(\d+)% +([\d.]+)(us|ms|s)", said)}
-    if "Non-2xx" in said or requests is None or per_s is None or not {"50", "99"} <= latencies.keys():
+    rarest = re.search(r"p99\.9 (\d+)us", said)
+    if "Non-2xx" in said or None in (requests, per_s, rarest) or not {"50", "99"} <= latencies.keys():
         raise RuntimeError(f"the application has not answered as it should:\n{said}")
     p50_ms, p99_ms = (took * _UNITS[unit] for took, unit in (latencies["50"], latencies["99"]))
-    return Driven(int(requests.group(1)), float(per_s.group(1)), p50_ms, p99_ms)
+    assert requests is not None
+    assert per_s is not None
+    assert rarest is not None
+    return Driven(int(requests[1]), float(per_s[1]), p50_ms, p99_ms, int(rarest[1]) / 1000)
 
 
 def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, float, float]:
