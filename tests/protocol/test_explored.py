@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from reconverge.simulation.explore.events import COARSE, FINE, GRAINS, KINDS, PO
 from reconverge.simulation.explore.minimal import replay
 from reconverge.simulation.explore.reading import LEFT_OUT
 from reconverge.simulation.explore.rewind import Snapshot
+from reconverge.simulation.explore.runs import FIELDS
 from reconverge.simulation.explore.search import Search
 from tests.support.effort import tried
 
@@ -72,9 +74,10 @@ ABOUT_TO_SHARE = [f"--start={name}" for name in ("hits 0", "exchanges 0", "drift
         ["--nodes", "3", "--grain", COARSE],
         ["--more", "second key", "--grain", COARSE],
         ["--more", "drifting clocks", "--grain", FINE, *ABOUT_TO_SHARE],
+        pytest.param(["--more", "names reversed", "--grain", COARSE], marks=pytest.mark.slow),
     ],
 )
-def test_nor_does_one_of_more_nodes_or_keys_or_with_drifting_clocks(more: list[str]) -> None:
+def test_nor_does_one_of_more_nodes_or_keys_or_with_drifting_clocks_or_other_names(more: list[str]) -> None:
     """Of some kinds, as there are more events."""
     kinds = [argument for kind in ("fixed", "tokens", "slots") for argument in ("--kind", kind)]
     arguments = ["--depth", str(tried(2, long=3)), "--policy", "strict", "--asking", "yes"]
@@ -84,6 +87,40 @@ def test_nor_does_one_of_more_nodes_or_keys_or_with_drifting_clocks(more: list[s
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "\n3 cases" in ran.stdout
+
+
+def test_a_table_of_searches_is_continued(tmp_path: Path) -> None:
+    """A search that stands in it is not made again, and its states are in the sum."""
+    table = tmp_path / "explored.tsv"
+    command = [sys.executable, "-m", "reconverge.simulation.explore", "--kind", "fixed", "--asking", "no"]
+    command += ["--policy", "strict", "--depth", "1", "--processes", "1", "--table", str(table)]
+
+    first = subprocess.run([*command, "--grain", FINE], capture_output=True, text=True, check=True).stdout
+    both = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [line.split("\t") for line in table.read_text().splitlines()]
+
+    assert list(FIELDS) == rows[0]
+    assert "\t".join(rows[1]) in first
+    assert "\t".join(rows[1]) not in both
+    assert f"2 cases, {int(rows[1][3]) + int(rows[2][3]):,} states" in both
+
+
+@in_python
+def test_the_hub_serves_nodes_that_ask_at_one_moment_by_name() -> None:
+    """So states that share a digest may lead to different ones, and to the same ones under names that are reversed."""
+    case = Exploration("sliding", 4, "strict", asking=True, grain=FINE)
+    search = Search(case)
+    place = {event.name: number for number, event in enumerate(search.events)}
+    first, again = (
+        bytes(place[name] for name in ("silence", "asks all 0", "asks all 1", f"rests long {node}")) for node in (0, 1)
+    )
+    there, here = (set(search._follow(path).values()) for path in (first, again))
+
+    search._compare(first, again)
+
+    assert there != here
+    assert there == set(Search(case.mirrored())._follow(again).values())
+    assert not search.found.counterexamples
 
 
 @pytest.mark.slow

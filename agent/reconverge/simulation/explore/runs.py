@@ -93,51 +93,61 @@ class RunTotals(NamedTuple):
 
 
 class RunTable:
-    """A table of searches that have ended, kept in a file if one is given: a search that it has is not made again."""
+    """A table of searches that have ended, kept in a file if one is given: a search that it has is not made again.
+
+    The file has a row for each search, and the fields of a row are separated by tabs.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._rows = [] if path is None or not path.exists() else path.read_text().splitlines()
+        text = "" if path is None or not path.exists() else path.read_text(encoding="utf-8")
+        self._rows = [line.split("\t") for line in text.splitlines()[1:]]
 
     def has(self, task: Task) -> bool:
         """Whether the table has a row of the task's case, with equally many faults and at least the task's depth."""
         return any(
-            row.startswith(f"| {task.case} | {task.faults} |") and int(row.split("|")[3]) >= task.depth
+            row[:2] == [str(task.case), str(task.faults)] and int(row[FIELDS.index("depth")]) >= task.depth
             for row in self._rows
         )
 
     def add(self, done: Done) -> str:
-        """Adds a row for a search, and the program of each counterexample. Returns the added text."""
-        lines = [] if self._rows else HEADER.splitlines()
-        lines += [row_of(done), *(f"\n```\n{program}```" for program in done.programs)]
-        self._rows += lines
-        added = "\n".join(lines)
+        """Adds a row for a search. Returns the row, and the program of each counterexample."""
+        row = row_of(done)
+        self._rows.append(row)
         if self._path is not None:
-            with self._path.open("a") as file:
-                file.write(added + "\n")
-        return added
+            begins = not self._path.exists()
+            with self._path.open("a", encoding="utf-8") as file:
+                file.writelines("\t".join(each) + "\n" for each in ([list(FIELDS)] * begins + [row]))
+        return "\n".join(("\t".join(row), *done.programs))
 
     def totals(self) -> RunTotals:
         """Returns the sums over all rows."""
-        rows = [[each.strip().replace(",", "") for each in row.split("|")] for row in self._rows if row.count("|") > 5]
-        numbers = [row for row in rows if row[4].isdigit()]
+        of_field = [dict(zip(FIELDS, row, strict=True)) for row in self._rows]
         return RunTotals(
-            len(numbers),
-            sum(int(row[4]) for row in numbers),
-            sum(float(row[6]) for row in numbers),
-            sum(row[9] != "0" for row in numbers),
+            len(of_field),
+            sum(int(row["states"]) for row in of_field),
+            sum(float(row["seconds"]) for row in of_field),
+            sum(row["counterexamples"] != "0" for row in of_field),
         )
 
 
-HEADER: Final = """\
-| case | faults | depth | states | events | seconds | recoveries | met again | counterexamples |
-|---|---|---|---|---|---|---|---|---|"""
+FIELDS: Final = (
+    "case",
+    "faults",
+    "depth",
+    "states",
+    "events",
+    "seconds",
+    "recoveries",
+    "met again",
+    "counterexamples",
+)
+"""The names of the fields of a row: the case, the most faults of a path, the depth that was searched, how many states
+and events that took, the processor's seconds, and how many states were tested for recovery and for equal digests."""
 
 
-def row_of(done: Done) -> str:
-    """Returns the table's row, in Markdown, for a search."""
+def row_of(done: Done) -> list[str]:
+    """Returns the fields of the table's row for a search."""
     found = done.found
-    return (
-        f"| {found.case} | {found.faults_max} | {found.depth} | {found.states:,} | {found.events:,} |"
-        f" {done.seconds:.0f} | {found.recoveries:,} | {found.equalities:,} | {len(done.programs)} |"
-    )
+    numbers = (found.faults_max, found.depth, found.states, found.events, round(done.seconds), found.recoveries)
+    return [str(found.case), *map(str, (*numbers, found.equalities, len(done.programs)))]
