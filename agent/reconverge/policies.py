@@ -71,12 +71,12 @@ class View(NamedTuple):
 
     @property
     def fresh(self) -> bool:
-        """Whether the hub's last answer is recent enough to admit anything beyond the allowance."""
+        """Returns whether the hub's last answer is recent enough to admit anything beyond the allowance."""
         return self.staleness_ns <= FRESH_INTERVALS * self.interval_ns
 
     @property
     def calm(self) -> bool:
-        """Whether the demand that is expected in this window is likely to fit into the quota."""
+        """Returns whether the demand that is expected in this window is likely to fit into the quota."""
         if self.last_demand > self.quota:
             return False
         left_ns = self.window_ns - self.passed_ns if self.aligned else self.window_ns
@@ -90,7 +90,7 @@ FRESH_INTERVALS = 3
 
 
 def strict(view: View) -> int:
-    """Returns the allowance: a strict node admits nothing beyond it."""
+    """Returns the node's allowance in cost: a strict node admits nothing beyond its allowance."""
     return view.allowance
 
 
@@ -117,9 +117,9 @@ def balanced(view: View) -> int:
 def hot_step(view: View) -> int:
     """Returns the cost by which a node may exceed its allowance on a hot key, which is a key that is not calm.
 
-    It is one request's cost or, if more, a hundredth of the node's share of the capacity, up to the overdraft. It makes
-    up for allowances being whole numbers. It is 0 for limits without fixed windows, and at the start of a window until
-    the hub has answered, as a crowd may come to all nodes then.
+    The result is one request's cost or, if more, a hundredth of the node's share of the capacity, up to the overdraft.
+    That makes up for allowances being whole numbers. The result is 0 for limits without fixed windows. It is also 0 at
+    the start of a window until the hub has answered, as a crowd may come to all nodes then.
     """
     settled_ns = min(view.interval_ns, view.window_ns) // 2
     if not view.aligned or view.passed_ns - view.staleness_ns < settled_ns:
@@ -169,7 +169,7 @@ class Policy:
 
     @property
     def keeps_at_hub(self) -> bool:
-        """Whether the hub may keep a key's last free requests: if `scarce` is HUB, and overdrafts have a bound."""
+        """Returns whether the hub may keep a key's last free requests: `scarce` is HUB and overdrafts are bounded."""
         return self.scarce == HUB and not math.isinf(self.max_overshoot)
 
     @property

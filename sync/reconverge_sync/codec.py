@@ -78,7 +78,7 @@ ANSWER_BYTES_MAX: Final = 1 << 20
 """The most bytes of an answer that is decoded; an answer to 256 cells takes 18 kB or 33 kB."""
 ANSWER_HEADER: Final = Struct("<HBBIq")
 RECALLS_FOLLOW: Final = b"\0"
-"""Between the generation and the recalls, which are left out if there are none."""
+"""The byte between an answer's generation and its recalls (requests to report keys); left out if there are none."""
 AMOUNTS: Final = {4: False, 8: True}
 """For each size of an amount in bytes, whether the rows are wide."""
 PROBLEM_LENGTH_MAX: Final = 200

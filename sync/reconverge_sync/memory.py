@@ -140,7 +140,7 @@ class MemoryHub:
         return self.tell_wishes(shard)
 
     def tell_wishes(self, shard: int) -> Wishes:
-        """Does what `wishes` does, without `await`: returns the cells of a shard for which the hub needs a loan."""
+        """Does what `wishes` does, without `await`: returns the keys of a shard that need loans from other regions."""
         with self._lock:
             return self._shards[shard].wishes(self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -160,7 +160,7 @@ class MemoryHub:
         return self.tell_keys(shard, questions)
 
     def tell_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
-        """Does what `read_keys` does, without `await`: returns the use of the keys in `questions`."""
+        """Returns the use of the keys in `questions` by all nodes, as `read_keys` does, without `await`."""
         with self._lock:
             return read_keys(self._shards[shard], questions, self._clock.wall_ns() // MICROSECOND_NS)
 
@@ -247,7 +247,7 @@ class MemoryHints:
         self._changed.clear()
 
     def tell(self) -> None:
-        """Wakes the event loop of this listener, because the index has changed."""
+        """Wakes the event loop in which the listener waits, because the index of contracts has changed."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop was closed without `close`
                 self._loop.call_soon_threadsafe(self._changed.set)

@@ -31,7 +31,7 @@ class HubData(NamedTuple):
 
     @property
     def holds_back(self) -> bool:
-        """Whether the hub grants nothing on strict limits at this moment.
+        """Returns whether the hub grants nothing on strict limits at this moment.
 
         If no node has shown a loss, the hub grants again as soon as all nodes have had the time to report.
         """

@@ -53,9 +53,10 @@ from typing import Final, NamedTuple, Protocol
 from reconverge.clock import MICROSECOND_NS, SECOND_NS
 
 KEPT_S: Final = 62 * 86_400.0
-"""How long the hub keeps an order: as long as it keeps cells of a limit per month."""
+"""For how many seconds the hub keeps an order to erase: as long as it keeps the keys of a limit per month."""
 ORDERS_MAX: Final = 10_000
-"""The most orders that a hub keeps; beyond that the oldest are dropped. A node reads all orders once, in 1 MB."""
+"""The most orders to erase that a hub keeps; beyond that the oldest are dropped. A node reads all orders once, in 1
+MB."""
 LOOK_NS: Final = SECOND_NS
 """The nanoseconds between two checks of a node for new orders; a check is one small question."""
 SLACK_US: Final = 2_000_000

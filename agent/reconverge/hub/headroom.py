@@ -47,18 +47,19 @@ SLACK_ASKED: Final = 0.0
 """The value of SLACK_KEPT for fixed windows if requests ask the hub when in doubt. It is 0, because capacity that a
 node holds unused at the end of a window is lost."""
 PLENTY: Final = 0.5
-"""If this fraction of the capacity is left beyond the needs of all nodes, nodes whose requests ask hold as much as
-others. Otherwise they would hold too little to be silent about the key; see `kernel/reporting/silence.py`."""
+"""If this fraction of the capacity is left beyond the needs of all nodes, nodes whose requests ask the hub hold as much
+as others. Otherwise they would hold too little to leave charges unreported; see `kernel/reporting/silence.py`."""
 SILENCE_MAX_S: Final = 10
-"""The longest silence about a key that is charged, in seconds."""
+"""The longest time, in seconds, for which a node may report nothing about a key that is charged."""
 UNRECALLED_SILENCE_S: Final = 2
-"""The longest silence, in seconds, with a hub that does not recall keys; see `Answer.recalls`."""
+"""The value of SILENCE_MAX_S with a hub that does not recall keys; see `Answer.recalls`."""
 WINDOW_SHARE: Final = 16
-"""The longest silence is at most the window divided by this."""
+"""A node reports nothing about a charged key for at most the window divided by this."""
 REQUESTS_MIN: Final = 8
-"""No node is silent about a key whose capacity is less than so many requests for each node that needs it."""
+"""A node leaves no charges to a key unreported if the capacity is fewer requests than this for each node that needs the
+key."""
 INTERVALS_MIN: Final = 2
-"""If the longest silence is shorter than this many sync intervals, no node is silent."""
+"""If charges may go unreported for less than this many sync intervals, they are all reported."""
 HEADROOM_FRACTION: Final = 0.04
 """The fraction of the unused capacity that a node may hold even if it expects to use less."""
 OVERDRAFT_FRACTION: Final = 0.01
@@ -67,16 +68,17 @@ together."""
 
 
 def longest_silence(window: int, interval: int, at_most: int) -> int:
-    """Returns how long nodes may be silent about a key that is charged, at most; 0 if they may not.
+    """Returns how long nodes may leave charges to a key unreported, at most; 0 if they must report each charge.
 
-    `window` is the limit's, `interval` the sync interval, all in the same unit. See `kernel/reporting/silence.py`.
+    `window` is the limit's, `interval` the sync interval. All times, also the returned one, have the same unit. See
+    `kernel/reporting/silence.py`.
     """
     silence = min(window // WINDOW_SHARE, at_most)
     return silence if silence >= INTERVALS_MIN * interval else 0
 
 
 def is_plenty(left: float, needs: float, capacity: float) -> bool:
-    """Returns whether so much is left beyond the needs of all nodes that nodes may hold some of it though they ask."""
+    """Returns whether so much is left beyond all needs that nodes may hold some of it though requests ask."""
     return left - needs >= PLENTY * capacity
 
 

@@ -27,7 +27,7 @@ from reconverge.hub.report import (
 from reconverge.limit.limit import KNOWN_ALGORITHMS
 
 CELLS_MAX: Final = 256
-"""The most cells of one batch."""
+"""The most keys of one batch."""
 LIMITS_MAX: Final = 65_536
 
 

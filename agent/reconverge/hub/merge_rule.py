@@ -40,7 +40,7 @@ class MergeRule(Protocol):
 
 @runtime_checkable
 class RegionRule(MergeRule, Protocol):
-    """The logic of a region's hub: a merge rule that also lists the cells which need loans, and stores loans."""
+    """The logic of a region's hub: a merge rule that also lists the keys which need loans, and stores loans."""
 
     def tell_wishes(self, shard: int) -> Wishes: ...
 

@@ -175,17 +175,17 @@ class Region(Protocol):
         ...
 
     async def wishes(self, shard: int) -> Wishes:
-        """Returns the cells of `shard` that need more capacity than the region has, or that have a loan.
+        """Returns the keys of `shard` that need more capacity than the region has, or that have a loan.
 
-        A hub returns a limited number of cells. Raises HubUnavailable.
+        A hub returns a limited number of keys. Raises HubUnavailable.
         """
         ...
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Replaces the lender's loans to these cells; changes nothing unless `sequence` is above that of its last call.
+        """Replaces the lender's loans on these keys; does nothing unless `sequence` is above that of its last call.
 
-        A larger loan is available at once. Nodes learn of a smaller loan when they report; until they have given the
-        difference back, it counts as held. Raises HubUnavailable.
+        Returns how much of each loan nodes may hold. A larger loan is available at once. Nodes learn of a smaller loan
+        when they report; until they have given the difference back, it counts as held. Raises HubUnavailable.
         """
         ...
 
@@ -353,7 +353,7 @@ class Adoptable(Protocol):
         ...
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
-        """Ends the wait of a shard after a loss, if its data still have that `generation`; returns the outcome.
+        """Ends the wait of a shard after a loss, if its present data are named `generation`; returns the outcome.
 
         Raises HubUnavailable. If the call fails half-way, some keys go on waiting until the call is repeated.
         """
@@ -408,7 +408,8 @@ class UsageEraser(Protocol):
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
         """Removes the account's counts from these rows, of which there are at most about BATCH_ROWS_MAX.
 
-        A row in which no account has counts any more is removed, with its events. Raises HubUnavailable.
+        A row has the usage under one key in one period. If no account has counts in it any more, the row is removed,
+        with its events. Raises HubUnavailable.
         """
         ...
 
@@ -473,7 +474,7 @@ class Blocking(Protocol):
         ...
 
     def exchange_blocking(self, batch: Batch, turn: Callable[[], None]) -> Answer:
-        """Does as `exchange`, and blocks this thread until the answer has come; calls `turn` each 2 ms meanwhile."""
+        """Exchanges as `exchange` does, and blocks this thread until the answer has come; calls `turn` every 2 ms."""
         ...
 
 

@@ -112,7 +112,7 @@ COUNTED_AS: Final = {GCRA: TOKEN_BUCKET, SLIDING_SLICES: SLIDING_LOG}
 def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
     """Returns the name, the algorithm as counted, the window and the variant of a limit, which distinguish its cells.
 
-    Reports of one key are about the same cell if and only if these four are equal.
+    A cell is a hub's record of one key. Reports of one key are about the same cell if these four are equal.
     """
     return limit.name, COUNTED_AS.get(limit.algorithm, limit.algorithm), limit.window_us, limit.variant
 
@@ -121,7 +121,7 @@ class CellReport(NamedTuple):
     """One node's counts, allowances and needs for one key."""
 
     limit: int
-    """The index of the key's limit among the batch's limits."""
+    """The index, among the batch's limits, of the limit to which the key belongs."""
     key: str
     epoch: int
     """The number of the window that `current` belongs to; if windows begin with the first hit, the moment at which that
@@ -152,9 +152,9 @@ class CellReport(NamedTuple):
 
     @property
     def forgotten(self) -> bool:
-        """Whether the node forgets the key once this report is answered: it holds and needs nothing.
+        """Returns whether the node forgets the key once this report is answered: it holds and needs nothing.
 
-        The node will not report that use again. From here on the hub counts it as the use of a node that has left, so
+        The node will not report that use again. From here on the hub counts it as the use of a node that has left. So
         the node may begin the same key anew, from zero, under the same name.
         """
         held = self.allowance or self.base or self.overdraft
@@ -178,7 +178,7 @@ class CellReport(NamedTuple):
 
 @runtime_checkable
 class Rows(Protocol):
-    """Cell reports that can be packed together into rows, in the format of `REPORT_ROWS`, without their keys."""
+    """Reports of several keys that can be packed together into rows, in the format of `REPORT_ROWS`."""
 
     def rows(self) -> bytes:
         """Returns the packed rows of all reports: narrow rows if all amounts fit into these, else wide rows."""
@@ -196,7 +196,7 @@ def rows_of(cells: Sequence[CellReport]) -> Rows | None:
 
 @cache
 def _is_rows(kind: type) -> bool:
-    """Whether a class implements `Rows`; cached, as Python 3.11 looks up a protocol's members at each check."""
+    """Returns whether a class implements `Rows`; cached, as Python 3.11 looks up a protocol's members at each check."""
     return issubclass(kind, Rows)
 
 
@@ -290,7 +290,7 @@ class AnswerRows(Sequence[CellAnswer]):
 
 
 class Recall(NamedTuple):
-    """The hub's request to all nodes to report a key, of which a node lacks what others hold unused."""
+    """The hub's request to all nodes to report a key: a node lacks capacity of the key that other nodes hold unused."""
 
     limit: str
     """The name of the limit at the hub."""
@@ -308,7 +308,7 @@ class Answer(NamedTuple):
     status: Status
     cells: Sequence[CellAnswer]
     recalls: tuple[Recall, ...] | None = None
-    """The keys of which other nodes have come to lack something since the node's previous batch. None if the hub does
+    """The keys of which other nodes have come to lack capacity since the node's previous batch. None if the hub does
     not recall keys; nodes then report a key more often."""
 
 
@@ -336,10 +336,10 @@ ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
 
 
 class Wish(NamedTuple):
-    """A cell of a region's hub that needs more than the region's own part, or that already has a loan."""
+    """A key at a region's hub that needs more than the region's own part, or that already has a loan."""
 
     cell: str
-    """The name of the cell at the hub; it is the same in all regions whose hubs are of one kind."""
+    """The name of the key's counts at the hub; it is the same in all regions whose hubs are of one kind."""
     limit: str
     capacity: int
     """The capacity of the limit in all regions together."""
@@ -352,15 +352,15 @@ class Wish(NamedTuple):
     needs_milli: int
     demand_milli: int
     reserved: int
-    """The amount that the longest-waiting node lacks for its refused request; 0 if none waits."""
+    """The cost that the longest-waiting node lacks for its refused request; 0 if none waits."""
     fades_us: int
     """How long a charge that a node makes now can still count, in addition to a lease, in microseconds."""
     heard_us: int
-    """When a node last reported the cell, by the hub's clock."""
+    """When a node last reported the key, in microseconds of the hub's clock."""
 
 
 class Wishes(NamedTuple):
-    """The hub's list of cells that need loans, for one shard of a region."""
+    """A hub's list of the keys that need loans of capacity from other regions, for one shard of a region."""
 
     hub_us: int
     generation: str
@@ -371,7 +371,7 @@ class Wishes(NamedTuple):
 
 
 class Loan(NamedTuple):
-    """A loan to a region: how much more of a cell's capacity it may use, and until when by its hub's clock."""
+    """A loan to a region: how much more of a key's capacity it may use, and until when by its hub's clock."""
 
     cell: str
     amount: int
@@ -386,8 +386,8 @@ class Lent(NamedTuple):
     status: Status
     """STALE if a newer call of the lender had arrived before, so that nothing was changed."""
     held: tuple[int, ...]
-    """For each loan, the amount that nodes hold or may hold: no less than this call has lent; -1 if there is no such
-    cell."""
+    """For each loan, the amount that nodes hold or may hold: no less than this call has lent; -1 if the hub does not
+    know the key."""
 
 
 class Totals(NamedTuple):

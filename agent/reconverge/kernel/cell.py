@@ -43,11 +43,11 @@ class Promises(Protocol):
     """A schedule of the moments at which cells without recent requests are checked again for something to report."""
 
     def promise(self, cell: Cell, due_ns: int, /) -> None:
-        """Schedules the next look at `cell` for `due_ns`, in place of the moment that was scheduled before."""
+        """Schedules the next check of `cell`, one key's counts, for the moment `due_ns`; cancels an earlier one."""
         ...
 
     def forget(self, cell: Cell, /) -> None:
-        """Removes the scheduled look at a cell."""
+        """Removes the scheduled check of a cell, the counts of one key, if there is one."""
         ...
 
 
@@ -98,11 +98,11 @@ class ReportedMeter(Protocol):
     idle_ns: int
 
     def used(self, cell: Cell, now_ns: int, /) -> int:
-        """Returns the cost charged by this node that still counts, rounded up."""
+        """Returns the cost charged to the key by this node that still counts, rounded up."""
         ...
 
     def fleet_used(self, cell: Cell, now_ns: int, /) -> int:
-        """Returns the cost charged by all nodes that still counts, as far as this node knows."""
+        """Returns the cost charged to the key by all nodes that still counts, as far as this node knows."""
         ...
 
     def fleet_shown(self, cell: Cell, now_ns: int, /) -> int:
@@ -145,7 +145,7 @@ class TimeOfCells(Protocol):
 
 
 class CellTally(Protocol):
-    """The sums of a limit's charges and refunds at one shard, in whole requests, and its new keys not yet reported."""
+    """The sums of a limit's charges and refunds at one shard, and the limit's new keys that were not reported yet."""
 
     charged: int
     refunded: int
@@ -319,13 +319,13 @@ class Cell(Headroom):
         self.table = table
         self.shard = shard
         self.place = -1
-        """The index of the cell's place in its store; -1 while the cell has none."""
+        """The index of the cell in the store of its limit; -1 while the cell is not there."""
 
         self.used = 0
         """The cost charged by this node in the current window; for a bucket, since `marked_ns`; for dated charges, all
         cost that still counts."""
         self.room = -1
-        """The value up to which `used` may rise in the fast path; -1 makes every decision take the slow path."""
+        """The value up to which the fast path may raise `used`; -1 makes every decision take the slow path."""
         self.until_ns = 0
         """The moment from which on every decision takes the slow path."""
 
@@ -424,7 +424,7 @@ class Cell(Headroom):
         self.asked = 0
         """The cost of all requests since the last report, admitted or not."""
         self.ask = 0
-        """The largest cost refused since the last report."""
+        """The largest cost of a request that was refused since the last report; 0 if none was refused."""
         self.asking_ns = -NEVER_NS
         """When the last request came that asks the hub if this node is in doubt; see `LimitState.asks`."""
         self.window_demand = 0
@@ -475,7 +475,7 @@ class Mark(NamedTuple):
 
 
 def measure(cell: Cell) -> None:
-    """Adds the cost charged since the last call to the cell's demand and to the totals of its limit."""
+    """Adds the cost charged since the last call to the key's demand and to the totals of its limit."""
     charged = cell.used - cell.counted
     if charged:
         table = cell.table
@@ -489,7 +489,7 @@ def measure(cell: Cell) -> None:
 
 
 def closes_ns(cell: Cell) -> int:
-    """Returns the moment at which the cell's current window ends."""
+    """Returns the moment at which the key's current window ends, in monotonic nanoseconds."""
     calendar = cell.table.calendar
     if calendar is None:
         return cell.opened_ns + cell.table.window_ns
@@ -497,7 +497,7 @@ def closes_ns(cell: Cell) -> int:
 
 
 def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
-    """Returns for how many nanoseconds between `since_ns` and `until_ns` the cell's bucket has drained.
+    """Returns for how many nanoseconds between `since_ns` and `until_ns` the key's bucket has drained.
 
     A bucket that drains in steps drains for a whole window at each edge of a window between the two moments.
     """
@@ -509,13 +509,13 @@ def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
 
 
 def lease_until_ns(cell: Cell) -> int:
-    """Returns the moment until which the cell's allowances may be used if the hub answers no batch until then."""
+    """Returns the moment until which the key's allowances may be used if the hub answers no batch until then."""
     shard = cell.shard
     return min(shard.lease_until_ns, shard.leased_ns + cell.table.lease_ns)
 
 
 def usable_allowance(cell: Cell, now_ns: int) -> int:
-    """Returns the cell's allowance; 0 if its lease has ended, unless the limit's policy goes on using allowances."""
+    """Returns the key's allowance; 0 if its lease has ended, unless the limit's policy goes on using allowances."""
     shard, table = cell.shard, cell.table  # as `lease_until_ns`, but without calls: each refusal runs this
     if now_ns < shard.lease_until_ns and now_ns < shard.leased_ns + table.lease_ns:
         return cell.allowance
@@ -529,7 +529,7 @@ def note_ask(cell: Cell, now_ns: int) -> None:
 
 
 def floats(cell: Cell) -> bool:
-    """Returns whether the cell's allowance bounds the charges of the current window alone, without the previous window.
+    """Returns whether the key's allowance bounds the charges of the current window alone, without the previous window.
 
     True if the free part of the key's limit stays at the hub, and the limit's use fades as in a sliding window.
     """
@@ -546,5 +546,5 @@ def keeps_no_allowance(cell: Cell) -> bool:
 
 
 def low_water(table: Limited, headroom: int) -> int:
-    """Returns the headroom below which to ask the hub for more: a share of `headroom`, but at least one request."""
+    """Returns the headroom, as cost, below which to ask the hub for more: a share of `headroom`, or one request."""
     return max(table.unit, ceil(LOW_WATER * headroom))

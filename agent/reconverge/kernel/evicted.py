@@ -92,7 +92,6 @@ class Evicted:
         self.rate = min(self.rate or rate, rate)
 
     def keep_window(self, key: str, epoch: int, current: int, previous: int, now_ns: int) -> bool:
-        """Stores a key's use in window `epoch` and in the previous one; returns False if either use is too large."""
         if max(current, previous) > AMOUNT_MAX:
             return False
         self._enter(epoch)
@@ -116,7 +115,6 @@ class Evicted:
         return self._epoch, _least(self._younger, places), _least(self._older, places)
 
     def keep_level(self, key: str, level: int, window_ns: int, now_ns: int) -> bool:
-        """Stores the level of a key's bucket, in cost times nanoseconds; returns False if it is too large to store."""
         self._turn(now_ns)
         began_ns = now_ns if self._younger is None and self._older is None else self._turned_ns
         amount = -(-LEVEL_PARTS * (level + self.rate * (now_ns - began_ns)) // window_ns)
@@ -127,7 +125,6 @@ class Evicted:
         return True
 
     def level_of(self, key: str, window_ns: int, now_ns: int) -> int:
-        """Returns the highest level that the bucket of `key` may have at `now_ns`, in cost times nanoseconds."""
         if self._younger is None and self._older is None:
             return 0
         self._turn(now_ns)

@@ -54,7 +54,7 @@ from reconverge.kernel.table.table import Table
 from reconverge.kernel.table.tiers import home_of
 
 LOOKS: Final = 256
-"""How many places of the limits' stores one exchange looks at, in search of keys to evict."""
+"""The most keys that one exchange checks in search of keys to evict."""
 HIGH_SHARE: Final = 10
 """A node begins to evict keys when less than 1/HIGH_SHARE of its `max_keys` is free."""
 LOW_SHARE: Final = 4
@@ -77,7 +77,7 @@ class Evictable(NamedTuple):
 
 
 class Farewell(NamedTuple):
-    """A key's last report, which the hub has not answered yet; `number` is its index in the batch."""
+    """A key's last report, which the hub has not answered yet; `number` is the index of the report in the batch."""
 
     number: int
     cell: Cell
@@ -161,7 +161,7 @@ class Room:
                 mark_dirty(cell)
 
     def _turns(self) -> Iterable[tuple[Table, int]]:
-        """Yields the limits to look at next, each with a number of groups of PLACES_PASSED places of its store.
+        """Yields the limits whose keys to check next, each with a number of groups of PLACES_PASSED keys.
 
         That number is in proportion to the limit's keys, and at least one.
         """
@@ -178,11 +178,11 @@ class Room:
                 return
 
     def _look(self, table: Table, now_ns: int, found: list[Evictable]) -> None:
-        """Looks at the next few keys of a limit: drops idle keys, and adds the keys that may be evicted to `found`."""
+        """Checks the next few keys of a limit: drops idle keys, and adds the keys that may be evicted to `found`."""
         _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
 
     def _sort_out(self, table: Table, now_ns: int, found: list[Evictable]) -> list[tuple[Table, str]]:
-        """Drops idle cells and adds cells that may be evicted to `found`; returns table and key of each other cell."""
+        """Drops idle keys and adds keys that may be evicted to `found`; returns table and key of each other one."""
         rest: list[tuple[Table, str]] = []
         table.cells.jump()
         for cell in table.cells.pass_by(PLACES_PASSED):
@@ -197,7 +197,7 @@ class Room:
         return rest
 
     def _may_be_forgotten(self, cell: Cell, now_ns: int) -> bool:
-        """Returns whether the node may forget a cell: all its use is reported, and the hub can go on counting it."""
+        """Returns whether the node may forget a key: all its use is reported, and the hub can go on counting it."""
         if not cell.heard or cell.dirty or cell.leaving or cell.waiters or cell.unconfirmed:
             return False
         if now_ns - cell.touched_ns < UNTOUCHED_NS or self._kernel.is_under_way(cell):

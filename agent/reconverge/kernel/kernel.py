@@ -276,12 +276,12 @@ class Kernel(Node):
         due: Container[int] | None = None,
         leaving: bool = False,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
-        """Takes a batch: returns reports of limits, reports of cells, whether more are due, and whether no cell waits.
+        """Takes a batch: returns reports of limits, reports of keys, whether more are due, and whether no key waits.
 
-        With `early`, takes only urgent cells, and the others if they are few. A regular exchange begins a round if
+        With `early`, takes only urgent keys, and the others if they are few. A regular exchange begins a round if
         `begins` is True, and otherwise continues one. The batch is under way until `install` or `take_back` is called.
-        `due` has the sync intervals whose limits are due, None for all intervals; of other limits, only urgent cells
-        are taken. `leaving` is for a node that stops: it reports everything.
+        `due` has the sync intervals whose limits are due, None for all intervals; of other limits, only urgent keys are
+        taken. `leaving` is for a node that stops: it reports everything.
         """
         if shard_index in self.flights:
             self.take_back(shard_index)  # an exception out of a signal handler prevented it
@@ -322,12 +322,12 @@ class Kernel(Node):
         return limits, reports, later or more, everything
 
     def round_goes_on(self, shard_index: int, due: Container[int] | None) -> bool:
-        """Returns whether the round in progress has cells left to report, of limits with a sync interval in `due`."""
+        """Returns whether the round in progress still has keys to report, of limits with a sync interval in `due`."""
         shard = self.shards[shard_index]
         return bool(shard.round) or shard.later.holds(due)
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
-        """Applies the hub's answer to the batch under way, which then is under way no more."""
+        """Applies the hub's answer to the batch under way, which then has ended."""
         reports = self.flights[shard_index]
         farewells = self.room.farewells(reports)  # first: after an exception here, the batch is still under way
         try:
@@ -347,13 +347,13 @@ class Kernel(Node):
             raise
 
     def _tell(self, cells: Iterable[Cell]) -> None:
-        """Wakes the requests that wait for room under the keys of these cells, because there may be room now."""
+        """Wakes the requests that wait for the keys of these cells, because there may be room now."""
         for cell in cells:
             for table in self.tables[cell.table.name].tiers:
                 self.tables[table.name].tell(cell.key)
 
     def _hear_again(self, shard: ShardState, reports: Reports) -> None:
-        """Queues all cells of a batch again, as its answer was applied only in part; wakes the requests that wait."""
+        """Queues all keys of a batch again, as its answer was applied only in part; wakes the requests that wait."""
         known = set(self._cells_of(shard))
         shard.unconfirmed = sum(cell.unconfirmed for cell in known)
         kept = [cell for cell in reports.cells if cell in known]
@@ -379,7 +379,7 @@ class Kernel(Node):
             shard.voided.add(table.name)  # last, so that an exception on the way leaves no allowance behind
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
-        """Moves all cells of a shard to the windows of the hub's time, whose estimate has just been corrected."""
+        """Moves all keys of a shard to the windows of the hub's time, whose estimate has just been corrected."""
         rebase_cells(self._cells_of(self.shards[shard_index]), now_ns)
 
     def take_back(self, shard_index: int) -> None:
@@ -398,7 +398,7 @@ class Kernel(Node):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
     def say_everything_again(self, shard_index: int) -> None:
-        """Queues every cell of a shard to be reported in full, because the hub has lost its data.
+        """Queues every key of a shard to be reported in full, because the hub has lost its data.
 
         No answer prolongs the node's lease until the hub has all these reports.
         """
@@ -456,7 +456,7 @@ class Kernel(Node):
                 table.overflow.room = -1
 
     def _put_back(self, shard: ShardState, held: list[Cell], now_ns: int) -> None:
-        """Puts the cells `held`, and all cells taken at `now_ns`, back into their queues. May be called twice."""
+        """Puts the keys `held`, and all keys taken at `now_ns`, back into their queues. May be called twice."""
         let_ask_again(shard, held)
         for cell in self._cells_of(shard):
             if cell.reported_ns == now_ns or (cell.due_ns == NEVER_NS and not cell.dirty):
@@ -472,7 +472,7 @@ class Kernel(Node):
             table.tallies[shard_index].unconfirm()
 
     def _drop(self, cell: Cell) -> None:
-        """Drops the key of a cell that holds nothing to remember."""
+        """Drops a key of which nothing needs to be remembered."""
         let_stay(cell)
         cell.shard.agenda.forget(cell)
         if drop(self.tables[cell.table.name], cell):

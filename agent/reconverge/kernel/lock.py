@@ -59,7 +59,7 @@ class KernelFields:
     after_unlock: bool
     """Whether some work waits until no lock is held; see `Node.do_after_unlock`."""
     wake_wanted: bool
-    """Whether the exchange loop has to be woken when no lock is held any more."""
+    """Whether the exchange loop must be woken as soon as no lock is held."""
 
     def do_after_unlock(self) -> None:
         """Does the work that was put off while a lock was held."""
@@ -93,7 +93,7 @@ def _plain_lock() -> Any:
 class Lock:
     """The lock of a limit, which raises Reentry where a plain lock would wait for its own thread.
 
-    `run` holds the lock during the arithmetic of one cell; `with` is for callers outside of decisions.
+    `run` holds the lock during the arithmetic of one key; `with` is for callers outside of decisions.
     """
 
     __slots__ = ("_inner", "_kernel", "locked", "owner")

@@ -1,4 +1,4 @@
-"""One node's state for one shard of the hub: the clock, the lease, charges, and the cells that wait to be reported."""
+"""One node's state for one shard of the hub: the clock, the lease, charges, and the keys that wait to be reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ShardState(ShardFields, AskState):
         self.keeps_until_ns = -NEVER_NS
         """Until when no key may be evicted whose use the hub would have to go on counting."""
         self.unconfirmed = 0
-        """The number of cells that have yet to be reported to a hub that has lost its data."""
+        """The number of keys that have yet to be reported to a hub that has lost its data."""
         self.leaving = 0
         """How many keys that will be evicted wait to send their last report, or for the hub's answer to it; see
         `eviction.py`."""
@@ -58,11 +58,11 @@ class ShardState(ShardFields, AskState):
         """The moment until which an exchange loop will look for due work; a decision after that has to start a loop."""
         self.stay_asleep()
         self.early_ns = NEVER_NS
-        """The moment at which the next early exchange is due; NEVER_NS if no cell needs one."""
+        """The moment at which the next early exchange is due; NEVER_NS if no key needs one."""
         self.under_way_ns = NEVER_NS
         """When the batch was taken that waits for the hub's answer; NEVER_NS if no batch waits."""
         self.later = Later()
-        """The cells that wait until the sync interval of their limit has passed."""
+        """The keys that wait until the sync interval of their limit has passed."""
         self.forget_asks()
         self.begin()
 

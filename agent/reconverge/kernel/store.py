@@ -77,7 +77,7 @@ class Store(dict[str, Cell]):
             self._places.append(cell)
 
     def drop(self, cell: Cell) -> bool:
-        """Removes a cell; returns whether it was in the store."""
+        """Removes a cell, the counts of one key; returns whether it was in the store."""
         if self.get(cell.key) is not cell:
             return False
         self._unlist(cell.key)
@@ -88,7 +88,7 @@ class Store(dict[str, Cell]):
         return True
 
     def hand_over(self, cell: Cell, other: Store) -> None:
-        """Moves a cell from this store to another."""
+        """Moves a cell, the counts of one key, from this store to another."""
         place = cell.place
         other.put(cell)  # first: a cell that is in two stores for a moment is not lost
         self._unlist(cell.key)
@@ -112,11 +112,14 @@ class Store(dict[str, Cell]):
             del self.homes[key]
 
     def in_order(self) -> list[Cell]:
-        """Returns all cells, in the order of their places."""
+        """Returns all cells, each the counts of one key, in the order of their places."""
         return [cell for cell in self._places if cell is not None]
 
     def pass_by(self, count: int) -> list[Cell]:
-        """Returns the next few cells, at most `count`, in the order of places; begins again after the last place."""
+        """Returns the next few cells, each the counts of one key, in the order of places; at most `count`.
+
+        After the last place it begins again with the first.
+        """
         passed: list[Cell] = []
         for _ in range(min(PLACES_PASSED, len(self._places))):
             cell = self._places[self._hand]
@@ -134,7 +137,7 @@ class Store(dict[str, Cell]):
             self._hand = (self._hand + (places * JUMP >> 32)) % places
 
     def look_around(self, shard: Shard, first: int) -> int:
-        """Makes the next decision about each key of `shard` at the next LOOKED_AROUND places take the slow path.
+        """Makes the next decision about keys of `shard` take the slow path, for the next LOOKED_AROUND places.
 
         Starts at the place `first`. Returns the place at which the next call should start, or 0 when all cells were
         visited.

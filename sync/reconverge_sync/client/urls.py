@@ -63,7 +63,7 @@ def check_login(parts: SplitResult) -> None:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number in plain digits, and not too long to be a setting."""
+    """Returns whether a text is a whole number in plain digits, and not too long to be a setting."""
     return text.isascii() and text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX
 
 

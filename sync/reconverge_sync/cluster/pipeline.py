@@ -49,7 +49,7 @@ class NodePipeline:
 
     @property
     def busy(self) -> bool:
-        """Whether commands were sent to this server whose answers have not all arrived."""
+        """Returns whether commands were sent to this server whose answers have not all arrived."""
         return bool(self._flights)
 
     async def ask(self, *commands: Command) -> Any:

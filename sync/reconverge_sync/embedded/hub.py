@@ -217,7 +217,7 @@ class EmbeddedHub:
         return (self.directory / "ready").exists() and self._kept()
 
     def _kept(self) -> bool:
-        """Whether a supervisor keeps the server running: it holds the lock of the directory for as long."""
+        """Returns whether a supervisor keeps the server running, as it holds the lock of the directory meanwhile."""
         with _joining:
             directory = os.open(self.directory, os.O_RDONLY)
             try:

@@ -71,11 +71,13 @@ from reconverge_sync.merge.granting import raise_base
 from reconverge_sync.merge.ledger import DEPARTED, Entry, Floating, LedgerCell, LimitRule
 
 SMALL = 8
-"""The hub keeps a key if its capacity is fewer requests than this for each node."""
+"""The hub grants a key to single requests, not by allowances in advance, if the capacity is fewer requests than this
+for each node."""
 SMALL_BUCKET = 32
 """The value of SMALL for buckets. It is larger, because the part of a bucket that no node holds drains nothing."""
 TIGHT_FIXED = 2
-"""In a fixed window, the hub keeps a key while at most this many requests for each node are left."""
+"""In a fixed window, the hub grants a key to single requests while at most this many requests for each node are
+left."""
 TIGHT = 16
 """The value of TIGHT_FIXED for sliding windows and buckets, in which nodes come to the last requests again and
 again."""
@@ -88,8 +90,8 @@ UNIT_WEIGHT = 8
 """Each new cost of a request that asks moves the mean cost by an eighth of their difference; a mean of 1, as at the
 beginning, becomes the new cost at once."""
 CHEAP = 3
-"""The hub keeps no key that admits more requests than this for each node and interval, as their asks would cost much
-more than the exchanges that they replace."""
+"""The hub grants no key to single requests that admits more of them than this for each node and interval. Their asks
+would cost much more than the exchanges that they replace."""
 
 
 def nodes_of(cell: LedgerCell, live: int, sequence: int) -> int:
@@ -150,7 +152,7 @@ class HubAsk:
     answer."""
 
     def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
-        """For a bucket, moves the level at the node into the hub's own bucket, of which the answer informs the node.
+        """For a bucket, moves the level at the node into the hub's own bucket; the answer informs the node.
 
         Then clears the entry's ask, so that nothing is saved up for it, because the request waits for this answer only.
         The ask stays for slots, and for a bucket of which other nodes hold allowances, as these do not end with a

@@ -141,7 +141,7 @@ class LimitRule:
 
     @property
     def sliding(self) -> bool:
-        """Whether the use of the last window fades during the present window."""
+        """Returns whether the use of the last window fades during the present window."""
         return not (self.fixed or self.bucket or self.dated)
 
     @property
@@ -151,11 +151,11 @@ class LimitRule:
 
     @property
     def bounded(self) -> bool:
-        """Whether over-admission has a bound on this limit."""
+        """Returns whether over-admission has a bound on this limit."""
         return self.overshoot_milli != UNBOUNDED
 
     def small_allowances(self, lease_us: int) -> bool:
-        """Whether use counts for longer than `lease_us`, so that allowances stay small (`reconverge.hub.headroom`)."""
+        """Returns whether use counts for longer than `lease_us`, so that allowances stay small (`hub/headroom.py`)."""
         if self.slots:
             return False  # slots: the capacity that a node held is free when its lease ends
         runs_out_us: float = self.window_us
@@ -165,7 +165,7 @@ class LimitRule:
         return self.bounded and runs_out_us > lease_us
 
     def pace_us(self, batch: Batch) -> int:
-        """Returns the interval in microseconds at which the node of `batch` exchanges the cells of this limit."""
+        """Returns the microseconds between two exchanges of this limit's keys by the node of `batch`."""
         return self.interval_us or batch.interval_us
 
     def lease_of_us(self, batch: Batch) -> int:
@@ -182,18 +182,18 @@ class LimitRule:
         return lease_us if lease_us < batch.lease_us else 0
 
     def time_to_live_us(self, lease_us: int, interval_us: int) -> int:
-        """Returns how long a cell or an entry is kept after the last report of a node with that lease and interval.
+        """Returns for how many microseconds a key or an entry is kept after a report with that lease and interval.
 
-        A node that holds allowances in a cell reports the cell again at the latest with the first exchange after twice
-        the time in which its use runs out (as a window ends, or a bucket drains). Exchanges are no further apart than a
-        lease, or the allowances are void. The node's use until then counts for no longer than its use takes to run out
-        once more.
+        A node that holds allowances on a key reports the key again at the latest with the first exchange after twice
+        the time in which its use runs out. Use runs out as a window ends, or a bucket drains. Exchanges are no further
+        apart than a lease, or the allowances are void. The node's use until then counts for no longer than its use
+        takes to run out once more.
         """
         lives_us = self.counts_for_us + 2 * lease_us + 4 * max(interval_us, self.interval_us)
         return max(lives_us, REMEMBERED_US) if self.withheld > 0 else lives_us
 
     def lives_us(self, batch: Batch) -> int:
-        """Returns how long a cell or an entry is kept after a report in this batch, in microseconds."""
+        """Returns for how many microseconds a key or an entry is kept after a report in this batch."""
         return self.time_to_live_us(self.lease_of_us(batch), batch.interval_us)
 
     @property
@@ -234,7 +234,7 @@ class LimitRule:
 
 @dataclass(slots=True)
 class Entry:
-    """One node's last report about one cell, and the allowances that the hub has granted since then."""
+    """One node's last report about one key, and the allowances that the hub has granted since then."""
 
     epoch: int
     reset_us: int
@@ -290,7 +290,7 @@ class Entry:
         self.debt = min(self.debt, max(0, used - self.allowance))
 
     def catch_up(self, rule: LimitRule, cell: LedgerCell) -> None:
-        """Moves the entry into the cell's present window, and clears its use from before the cell's last reset."""
+        """Moves the entry into the key's present window, and clears its use from before the key's last reset."""
         steps = cell.epoch - self.epoch
         if steps != 0:
             self.window_demand = 0
@@ -335,7 +335,7 @@ class Entry:
         return min(self.previous_until_us, self.current_until_us if self.current > 0 else WHOLE_MAX)
 
     def depart(self, rule: LimitRule, cell: LedgerCell, hub_us: int, idle_us: int) -> None:
-        """Takes the allowances from a node that has gone; counts as used what it may have used without a report."""
+        """Takes the allowances from a node that has gone; counts as used the part that it may have used unreported."""
         counts = rule.bounded and (rule.bucket or hub_us - idle_us <= rule.counts_for_us)
         held = self.allowance + self.overdraft if counts else 0
         if rule.slots:
@@ -440,7 +440,7 @@ class LedgerCell:
     """The mean cost of recent requests that asked the hub; see `merge/asking.py`."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
-        """Makes the cell expire no earlier than `lives_us` from now.
+        """Makes the key's counts expire no earlier than `lives_us` microseconds from now.
 
         If that changes the time, adds a quarter of `lives_us`, so that a changed time has to be stored seldom.
         """
@@ -465,12 +465,12 @@ class LedgerCell:
         return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
 
     def go_to(self, rule: LimitRule, epoch: int) -> None:
-        """Moves the cell into the window `epoch`, unless that is the window before its own, as in a late report."""
+        """Moves the key into the window `epoch`, unless that is the window before its own, as in a late report."""
         if epoch > self.epoch or epoch < self.epoch - 1:
             self.roll(rule, epoch)
 
     def roll(self, rule: LimitRule, epoch: int) -> None:
-        """Opens the window `epoch` in place of the cell's present one.
+        """Opens the window `epoch` in place of the key's present one.
 
         The allowances of a fixed window start from the nodes' bases; in a sliding window, `current` becomes `previous`.
         """
@@ -493,11 +493,11 @@ class LedgerCell:
         self.epoch = epoch
 
     def resting(self, rule: LimitRule) -> bool:
-        """Whether no window is open: nothing counts, and all nodes start the next window from their bases."""
+        """Returns whether no window is open: nothing counts, and all nodes start the next window from their bases."""
         return rule.first_hit and self.epoch < 0
 
     def has_fading(self, rule: LimitRule) -> bool:
-        """Whether departed nodes have use that only a scan removes; never for a bucket, which each merge drains."""
+        """Returns whether departed nodes have use that only `scan` removes; never for a bucket, which merges drain."""
         return DEPARTED in self.entries and not rule.bucket
 
     @property
@@ -513,7 +513,7 @@ class LedgerCell:
     def drain_pool(self, rule: LimitRule, hub_us: int) -> None:
         """Drains the hub's own bucket by the rate that no node's allowance has drained since the last merge.
 
-        Must be called before anything in the cell changes. The rule is that of the present report, which may declare a
+        Must be called before any other change for the key. The rule is that of the present report, which may declare a
         smaller capacity.
         """
         pool = self.entries.get(DEPARTED)
@@ -614,7 +614,7 @@ class LedgerCell:
             self.filled_us = min(self.filled_us, entry.lasts_until_us)
 
     def lasts_us(self, hub_us: int) -> int:
-        """Returns for how many microseconds no charge with a date in this cell expires; 0 if the cell has none."""
+        """Returns for how many microseconds no charge with a date to this key expires; 0 if there is none."""
         return 0 if self.filled_us == WHOLE_MAX else max(0, self.filled_us - hub_us)
 
     def count(self, entry: Entry, sign: int = 1) -> None:

@@ -23,17 +23,17 @@ from reconverge.hub.report import Lent, Loan, Status, Wish
 from reconverge_sync.merge.ledger import LedgerCell, LimitRule
 
 WISHES_MAX: Final = 1000
-"""The most cells of a shard that can have loans at one time; further cells get no loan."""
+"""The most keys of a shard that can have loans at one time; further keys get no loan."""
 LENDERS_MAX: Final = 8
-"""The most lenders of one cell; a call of a further lender changes nothing."""
+"""The most lenders of one key; a call of a further lender changes nothing."""
 PACES: Final = 4
-"""The most intervals by which a node may report a cell later than its lease and its use of the limit require."""
+"""The most intervals by which a node may report a key later than its lease and its use of the limit require."""
 
 Identity = tuple[str, str, int, str]
 
 
 class Credit(NamedTuple):
-    """A loan of one lender to a cell, and the number of the lender's call that last confirmed it."""
+    """A loan of one lender on one key, and the number of the lender's call that last confirmed the loan."""
 
     amount: int
     until_us: int
@@ -42,7 +42,7 @@ class Credit(NamedTuple):
 
 @dataclass(slots=True)
 class Lending:
-    """The loans of one shard, and the list of cells that need a loan."""
+    """The loans of one shard, and the list of keys that need a loan."""
 
     wishes: dict[Identity, Wish] = field(default_factory=dict)
     credits: dict[Identity, dict[str, Credit]] = field(default_factory=dict)
@@ -51,12 +51,12 @@ class Lending:
     """For each name of a cell that could get a loan, the identity of the cell."""
 
     def lent(self, identity: Identity, hub_us: int) -> int:
-        """Returns the sum of all loans to a cell that last beyond `hub_us`."""
+        """Returns the sum of all loans on a key that last beyond `hub_us`, as cost."""
         known = self.credits.get(identity)
         return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 
     def look(self, identity: Identity, cell: LedgerCell, rule: LimitRule, pace_us: int, hub_us: int) -> None:
-        """Adds or renews the wish of a cell that lacks capacity or has a loan; removes the wish of any other cell."""
+        """Puts a key that lacks capacity or has a loan on the list of wishes; removes any other key from the list."""
         # Each region has its own windows that begin with a hit; and a loan of slots would end while they are in use.
         if rule.apart == 0 or rule.first_hit or rule.slots:
             return
@@ -126,14 +126,14 @@ class Lending:
         return Lent(hub_us, generation, Status.STALE if stale else Status.MERGED, tuple(held))
 
     def current(self, lease_us: int, hub_us: int) -> tuple[Wish, ...]:
-        """Removes wishes that no report has renewed for long from the list, and returns the wishes that are left."""
+        """Removes keys that no report has renewed for long from the list; returns the others, as wishes for a loan."""
         for identity, wish in list(self.wishes.items()):
             if hub_us - wish.heard_us > wish.fades_us + 2 * lease_us:
                 del self.wishes[identity]
         return tuple(self.wishes.values())
 
     def forget(self, identity: Identity) -> None:
-        """Removes a cell that the hub no longer keeps from the list of wishes, and deletes its loans."""
+        """Removes a key that the hub no longer keeps from the list of keys that need a loan, and deletes its loans."""
         self.wishes.pop(identity, None)
         self.credits.pop(identity, None)
         self.names.pop(_name(identity), None)

@@ -108,7 +108,7 @@ class Orders:
 
 
 def drop_keys(shard: LedgerShard, identities: Iterable[Identity], hub_us: int) -> tuple[int, int]:
-    """Drops the cells among `identities` that no live node has; returns how many were dropped, and how many stay."""
+    """Drops the keys among `identities` that no live node has; returns how many were dropped, and how many stay."""
     dropped = kept = 0
     shard.recalls.kept.clear()  # these name keys, too; at worst, a node lacks something for a while
     for identity in identities:
@@ -135,7 +135,7 @@ def erase_keys(shard: LedgerShard, names: Sequence[str], hub_us: int) -> Erased:
 
 
 def _is_held(shard: LedgerShard, cell: LedgerCell, hub_us: int) -> bool:
-    """Whether any node with a running lease has an entry in the cell."""
+    """Returns whether any node with a running lease has an entry for the key."""
     for name, entry in cell.entries.items():
         record = shard.nodes.get(name)
         if name == DEPARTED or record is None or record.gone:

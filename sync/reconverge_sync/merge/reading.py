@@ -29,7 +29,7 @@ READER: Final = "?"
 
 
 def identity_of(limit: LimitReport, key: str) -> Identity:
-    """Returns the identity (limit, algorithm, window and key) under which a shard keeps the cell of a key."""
+    """Returns the identity (limit, algorithm, window and key) under which a shard keeps the counts of a key."""
     name, counted, window_us, variant = cells_of(limit)
     return name, counted + variant, window_us, key
 
@@ -94,7 +94,7 @@ def _batch_of_reader(shard: LedgerShard, limit: LimitReport, hub_us: int) -> Bat
 
 
 def _reading(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int, *, lent: int) -> KeyReading:
-    """Returns the reading of a cell, whose entries the caller has brought up to the moment `hub_us`."""
+    """Returns the reading of a key, whose entries the caller has brought up to the moment `hub_us`."""
     capacity = cell.capacity + lent
     nodes = {name: entry for name, entry in cell.entries.items() if name != DEPARTED}
     used = _used(cell, rule, hub_us)
@@ -110,7 +110,7 @@ def _reading(cell: LedgerCell, rule: LimitRule, limit: LimitReport, hub_us: int,
 
 
 def _used(cell: LedgerCell, rule: LimitRule, hub_us: int) -> float:
-    """Returns the use that counts in a cell; for a bucket, the level that all nodes' charges together have now.
+    """Returns the use of a key that counts; for a bucket, the level that all nodes' charges together have now.
 
     The levels in nodes' reports cannot be added up, because they are of different moments.
     """
@@ -170,7 +170,7 @@ def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
 
 
 def _learns_until_us(shard: LedgerShard, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> int:
-    """Returns until when a hub that has lost data grants nothing on the cell, by its clock; 0 if it grants now."""
+    """Returns until when a hub that has lost data grants nothing on the key, by its clock; 0 if it grants now."""
     until_us = cell.learn_until_us
     if shard.lost or (shard.born_us > 0 and rule.strict):
         until_us = max(until_us, shard.born_us + learning_us(batch, rule, lost=shard.lost) + shard.grace_us)

@@ -1,4 +1,4 @@
-"""Keeps the keys of which a node lately lacked what other nodes hold unused, so that these hear of it."""
+"""Stores the keys of which a node lacks capacity that other nodes hold unused, so that these nodes hear of the need."""
 
 # Theory of operation.
 #
@@ -36,7 +36,7 @@ SURPLUS: Final = 0.25
 
 
 class KeptRecall(NamedTuple):
-    """A recall, with the moment of the hub's clock at which it was noted, and the node that lacks something."""
+    """A key that nodes shall report, the moment of the hub's clock when that was noted, and the node in need."""
 
     noted_us: int
     node: str
@@ -45,7 +45,7 @@ class KeptRecall(NamedTuple):
 
 @dataclass(slots=True)
 class Recalls:
-    """The recalls of one shard, the latest last."""
+    """The keys that nodes of one shard shall report, as another node lacks their capacity; the latest last."""
 
     kept: dict[tuple[str, str], KeptRecall] = field(default_factory=dict)
 

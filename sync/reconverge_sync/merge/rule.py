@@ -95,13 +95,13 @@ ADOPTED_US = 1
 """The value of `born_us` after an operator has adopted a loss: so long ago that the hub waits for no report; see
 `merge/orders.py`."""
 CALM_INTERVALS = 8
-"""After this many intervals the hub counts all entries of a cell anew, even if nothing else requires it."""
+"""After this many intervals the hub counts all nodes' entries of a key anew, even if nothing else requires that."""
 SCANNED_MAX = 3000
-"""The most entries of other nodes that the hub reads for one batch; cells beyond that keep their present sums. All
-other nodes wait while the hub merges one batch."""
+"""The most entries of other nodes that the hub reads for one batch; keys beyond that keep their present sums. All other
+nodes wait while the hub merges one batch."""
 TURN = 61
-"""With each batch of a node, scans begin this many cells further on in the batch, because the first cells are scanned
-first. It is a prime number, so that every cell comes first at some batch."""
+"""With each batch of a node, the hub begins to count entries anew this many keys further on in the batch. This is a
+prime number, so that every key comes first at some batch."""
 TOMBSTONE_US = 3_600_000_000
 """How long the hub remembers the name of a departed node, in microseconds, so that its late messages change nothing."""
 ACCOUNT_KEPT_US = 24 * 3_600_000_000
@@ -109,12 +109,12 @@ ACCOUNT_KEPT_US = 24 * 3_600_000_000
 SWEEP_US = 60_000_000
 """The microseconds between two searches for expired names, accounts and cells."""
 SWEPT_AT_ONCE = 1000
-"""The most cells that one step of a sweep, the search for expired cells, looks at."""
+"""The most keys that one step of a search for expired keys looks at."""
 CELLS_MAX = 1 << 20
-"""The most cells that a shard keeps by default, in about a gigabyte. A full shard goes on with the cells that it has,
-and answers NOT_TAKEN about further keys."""
+"""The most keys that a shard keeps by default, in about a gigabyte. A full shard goes on with the keys that it has, and
+answers NOT_TAKEN about further keys."""
 SWEEP_WHEN_FULL_US = 5_000_000
-"""The microseconds between two searches of a full shard for expired cells."""
+"""The microseconds between two searches of a full shard for expired keys."""
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class LedgerShard:
 
     @property
     def full(self) -> bool:
-        """Whether the shard has no room for further keys."""
+        """Returns whether the shard has no room for further keys."""
         return len(self.cells) >= self.cells_max
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
@@ -162,9 +162,9 @@ class LedgerShard:
         return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
 
     def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
-        """Merges a batch like `merge`, but one cell for each step, so that the caller can do other work in between.
+        """Merges a batch like `merge`, but one key for each step, so that the caller can do other work in between.
 
-        Yields None after each cell, and finally the answer. For a batch that no agent would send, raises HubUnavailable
+        Yields None after each key, and finally the answer. For a batch that no agent would send, raises HubUnavailable
         before anything has changed.
         """
         bounds.check(batch)
@@ -210,7 +210,7 @@ class LedgerShard:
     def _look_around(self, batch: Batch, hub_us: int) -> None:
         """Updates `calm_us`, `stirred_us` and `live` by the records of all nodes.
 
-        Until `calm_us`, no cell needs a scan because of silent nodes.
+        Until the moment `calm_us`, no key's entries need to be counted anew because of silent nodes.
         """
         if batch.leaving:
             self.stirred_us = hub_us
@@ -242,7 +242,7 @@ class LedgerShard:
         return self.lending.lend(self.cells, self.generation, lender, sequence, loans, hub_us)
 
     def _sweep(self, hub_us: int) -> Iterator[None]:
-        """Removes nodes and accounts that have been silent for long, and expired cells; yields between its steps."""
+        """Removes nodes and accounts that have been silent for long, and expired keys; yields between its steps."""
         self.swept_us = hub_us
         for name, record in list(self.nodes.items()):
             if hub_us - record.seen_us > record.lease_us + TOMBSTONE_US:
@@ -363,7 +363,7 @@ class LedgerShard:
         return answer._replace(allowance=0, base=0, overdraft=0, nodes=FORGOTTEN)
 
     def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
-        """Makes and returns a new cell, which replaces an expired cell of that identity."""
+        """Makes and returns the counts of a new key, in place of an expired cell of that identity."""
         self.lending.forget(identity)
         cell = self.cells[identity] = LedgerCell(epoch=epoch, capacity=rule.own, filled_us=hub_us)
         if rule.withheld > 0:
@@ -373,7 +373,7 @@ class LedgerShard:
     def _forget_if_empty(
         self, identity: Identity, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, scans: Scans
     ) -> None:
-        """Drops a cell at once if nothing would be lost with it, and if the batch may still read all its entries."""
+        """Drops a key's counts at once if nothing is lost with them, and if the batch may still read all entries."""
         cell = self.cells[identity]
         if batch.node in cell.entries or scans.left <= 0 or not cell.forgettable(rule, hub_us):
             return
@@ -387,7 +387,7 @@ class LedgerShard:
     def _welcome(
         self, cell: LedgerCell, entry: Entry, batch: Batch, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill
     ) -> None:
-        """Fills a node's new entry in a cell with the allowances that the node reports.
+        """Fills a node's new entry for a key with the allowances that the node reports.
 
         The hub had no entry of the node: either the node holds nothing, or the hub has lost its data since it granted
         the allowances.
@@ -408,7 +408,7 @@ class LedgerShard:
             cell.learn_until_us = max(cell.learn_until_us, until_us)
 
     def _learning(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
-        """Whether nodes may hold allowances that they have not reported yet, so that nothing may be granted now."""
+        """Returns whether nodes may hold allowances that they have not reported yet, so that nothing is granted now."""
         if hub_us < cell.learn_until_us:
             return True
         if not self.lost and (self.born_us == 0 or not rule.strict):
@@ -416,7 +416,7 @@ class LedgerShard:
         return hub_us < self.born_us + learning_us(batch, rule, lost=self.lost) + self.grace_us
 
     def _due(self, cell: LedgerCell, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
-        """Whether all entries of the cell must be counted anew, because its sums may have become wrong."""
+        """Returns whether all nodes' entries of a key must be counted anew, because the sums may have become wrong."""
         passed_us = hub_us - cell.scanned_us
         if cell.scanned_us == 0 or passed_us < 0 or passed_us >= CALM_INTERVALS * rule.pace_us(batch):
             return True
@@ -428,7 +428,7 @@ class LedgerShard:
         return cell.scanned_us <= self.stirred_us or hub_us > self.calm_us
 
     def scan(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> Floating:
-        """Counts all entries of a cell anew; takes out departed nodes, and counts as used all that silent nodes hold.
+        """Counts all nodes' entries of a key anew: takes out departed nodes, counts as used what silent nodes hold.
 
         The sums leave out the node that has sent the batch, as it gets its allowances afterwards. Returns the sums of
         the entries whose allowances float (`Entry.floats`).
@@ -518,7 +518,7 @@ def _not_taken(epoch: int, rule: LimitRule) -> CellAnswer:
 
 
 def _take_over(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int) -> None:
-    """Counts the use of a node that forgets the key, and that holds nothing, as use of departed nodes."""
+    """Counts the use of a node that forgets the key, and that holds no allowance, as use of departed nodes."""
     entry.depart(rule, cell, hub_us, hub_us)
     departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
     departed.fold(entry, rule)

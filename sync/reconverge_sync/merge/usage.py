@@ -248,7 +248,7 @@ class UsageShard:
         return self.state.pages[period][page] if period in self.state.pages else Page()
 
     def _counts(self, batch: UsageBatch, row: UsageRow, hub_us: int) -> bool:
-        """Whether a row is counted: its date must be acceptable, unless the account has reported the row before."""
+        """Returns whether a row is counted: its date is acceptable, or the account has reported the row before."""
         from_us, until_us = counted_us(row.period, batch.kept)
         return from_us <= hub_us < until_us or row.key in self.state.own.get(batch.account, {}).get(row.period, ())
 

@@ -1,7 +1,7 @@
-"""Determines the present window of a cell, by the hub's clock, the node's report and the hub's memory.
+"""Determines the present window of a key, by the hub's clock, the node's report and the hub's memory.
 
-Three ways to lay windows out: end to end from 1970 on; by a calendar, of which the nodes report no more than the
-window that they are in; and from the first hit, in which case the number of a window is the moment at which it began.
+Three ways to lay windows out: end to end from 1970 on; by a calendar, of which the nodes report no more than the window
+that they are in; and from the first hit, in which case the number of a window is the moment at which it began.
 """
 
 # Theory of operation.
@@ -29,9 +29,9 @@ from reconverge_sync.merge.ledger import LimitRule
 
 
 def place_epoch(limit: LimitReport, rule: LimitRule, report: CellReport, known: int | None, hub_us: int) -> int:
-    """Returns the number of the window that a cell is in at the hub, considering the node's report.
+    """Returns the number of the window that a key is in at the hub, considering the node's report.
 
-    `known` is the cell's window so far; None for a new cell.
+    `known` is the key's window so far; None for a new key.
     """
     if rule.slots:
         return 0
@@ -52,7 +52,7 @@ def uniform_epoch(limit: LimitReport, hub_us: int, reported: int) -> int:
 def calendar_epoch(limit: LimitReport, hub_us: int, reported: int, known: int | None) -> int:
     """Returns the number of the present window of a calendar: the `reported` one, or its neighbour by the hub's clock.
 
-    A late message never turns a cell back, and a node whose clock is far ahead never turns a cell forward.
+    A late message never turns a key back, and a node whose clock is far ahead never turns a key forward.
     """
     if known is not None and hub_us < limit.opens_us - (limit.closes_us - limit.opens_us):
         return known
@@ -66,17 +66,17 @@ def calendar_epoch(limit: LimitReport, hub_us: int, reported: int, known: int | 
 
 
 def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bool:
-    """Whether the cell's window `epoch`, taken over from a node, is not open yet by the hub's clock."""
+    """Returns whether the key's window `epoch`, taken over from a node, is not open yet by the hub's clock."""
     if rule.slots or rule.first_hit:
         return False
     return epoch > (calendar_epoch(limit, hub_us, -1, None) if limit.closes_us > 0 else hub_us // limit.window_us)
 
 
 def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, *, asked: bool) -> int:
-    """Returns the moment at which the cell's window began; if no window is open, minus the moment of the next one.
+    """Returns the moment at which the key's window began; if no window is open, minus the moment of the next one.
 
     An open window stays. The next window is the first that a node reports, or begins now with the first request that a
-    node could not admit from its base. Two windows of a cell never begin within one window's length of each other, as
+    node could not admit from its base. Two windows of a key never begin within one window's length of each other, as
     allowances are granted once for each window.
     """
     window_us = limit.window_us
@@ -92,7 +92,7 @@ def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, 
 
 
 def same_window(limit: LimitReport, one: int, other: int) -> bool:
-    """Whether two windows that began with first hits overlap, or neither of the two is open."""
+    """Returns whether two windows that began with first hits overlap, or neither of the two is open."""
     if one < 0 or other < 0:
         return one < 0 and other < 0
     return abs(one - other) < limit.window_us

@@ -65,7 +65,7 @@ from reconverge.hub.clock import DRIFT
 TENURE_NS: Final = 1500 * MILLISECOND_NS
 """How long after it was sent a claim that has come back allows its sender to answer, in nanoseconds."""
 BEATS: Final = 6
-"""The number of claims that a leader sends during one tenure."""
+"""The number of claims to be the leader that a leader sends during one tenure (`TENURE_NS`)."""
 TERM_MAX: Final = 2**53
 """The highest term, which no member reaches by counting. Between two claims of this term, the members' names decide."""
 
@@ -94,7 +94,7 @@ class Role(Enum):
 
     FOLLOWER = "follower"
     CLAIMANT = "claimant"
-    """A member that has claimed, and waits until no other member may answer any more."""
+    """A member that has claimed to be the leader, and waits until no other member may answer any more."""
     LEADER = "leader"
 
 
@@ -109,7 +109,7 @@ class Election:
         self._random = random
         self._tenure_ns = tenure_ns
         self.beat_ns = tenure_ns // BEATS
-        """The nanoseconds between two claims of a member."""
+        """The nanoseconds between two claims of a member to be the leader."""
         self.member = ""
         """The name of this connection; empty while there is none."""
         self.role = Role.FOLLOWER
@@ -145,26 +145,26 @@ class Election:
 
     @property
     def answering(self) -> bool:
-        """Whether the leader, be it this member or another, answers already."""
+        """Returns whether the leader, be it this member or another, answers already."""
         return self.role is Role.LEADER or (self.leader != "" and self._leader is not None and self._leader.answers)
 
     @property
     def unheard(self) -> bool:
-        """Whether this member has claimed more than once, and no claim of its own has come back from the broker."""
+        """Returns whether this member has claimed more than once, and the broker has sent none of its claims back."""
         return self.role is Role.CLAIMANT and self._confirmed_ns is None and len(self._sent) > 1
 
     @property
     def highest(self) -> int:
-        """The highest term in any claim that this member has received."""
+        """Returns the highest term, a leader's number in office, in any claim that this member has received."""
         return self._highest
 
     @property
     def term(self) -> int:
-        """The term of this member's newest claim."""
+        """Returns the term, the number that rises with each new leader, of this member's newest claim."""
         return self._term
 
     def may_answer(self, now_ns: int, *, within_ns: int) -> bool:
-        """Whether this member is the leader and may begin an answer now that takes up to `within_ns` to arrive."""
+        """Returns whether this member is the leader and may begin an answer that takes up to `within_ns` to arrive."""
         return (
             self.role is Role.LEADER
             and self._confirmed_ns is not None

@@ -213,7 +213,7 @@ def _list(value: Any) -> Item:
 
 
 def is_sum(value: object, *, signed: bool = False) -> bool:
-    """Whether `value` is a whole number that a moment or a sum may have; a negative one only if `signed`."""
+    """Returns whether `value` is a whole number that a moment or a sum may have; a negative one only if `signed`."""
     return type(value) is int and (-SUM_MAX if signed else 0) <= value <= SUM_MAX
 
 

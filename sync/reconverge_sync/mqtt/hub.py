@@ -93,7 +93,7 @@ class MqttHub:
 
     @property
     def at_work(self) -> bool:
-        """Whether this hub has a member in this process; a member sends claims and may have to answer other members."""
+        """Returns whether this hub has a member in this process, which sends claims and may answer other members."""
         return self._per_loop.thing is not None
 
     async def exchange(self, batch: Batch) -> Answer:

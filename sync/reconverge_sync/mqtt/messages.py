@@ -354,10 +354,10 @@ def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
 
 
 def is_whole(value: object, least: int = 0) -> bool:
-    """Whether `value` is a whole number from `least` to the largest that a message may contain."""
+    """Returns whether `value` is a whole number from `least` to the largest that a message may contain."""
     return type(value) is int and least <= value <= WHOLE_MAX
 
 
 def is_text(value: object, least: int = 0, most: int = TEXT_BYTES_MAX) -> bool:
-    """Whether `value` is a string of at least `least` characters, and of at most `most` bytes in UTF-8."""
+    """Returns whether `value` is a string of at least `least` characters, and at most `most` bytes in UTF-8."""
     return type(value) is str and least <= len(value) and len(value.encode("utf-8", "surrogatepass")) <= most

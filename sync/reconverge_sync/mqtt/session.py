@@ -32,8 +32,8 @@ PAUSE_S: Final = (0.5, 1.5)
 """The least and most seconds between two attempts to connect, chosen at random, so that not all nodes reconnect at
 once."""
 ASLEEP_SHARE: Final = 0.5
-"""A member whose timer is late by this fraction of a beat (the time between two claims) counts as having been busy or
-asleep."""
+"""A member counts as having been busy or asleep if its timer is late by this fraction of the time between two
+claims."""
 EARLY_MAX: Final = 256
 """The most messages that are stored until the broker has confirmed the subscription."""
 WAIT_SHARE: Final = 3
@@ -323,7 +323,7 @@ class Membership:
                 await self.retained.pages.sweep()
 
     def look_soon(self) -> None:
-        """Makes the member check at once whether claims are due, and whether the leader has changed."""
+        """Makes the member check at once whether its claims are due, and whether the leader has changed."""
         self._look_wanted.set()
 
     def _tell(self) -> None:

@@ -112,7 +112,7 @@ class ShardServer:
         self.shard = shard
         self._clock = clock
         self._wait_ns = wait_ns
-        """How long this member waits for an answer, as `reconverge_sync.mqtt.leader.WAIT_NS`."""
+        """For how many nanoseconds this member waits for an answer of the leader."""
         self._post = post
         self._rejects = rejects
         self._asked: dict[tuple[str, int], AwaitedAnswer] = {}
@@ -199,7 +199,7 @@ class ShardServer:
         self._successor.forget()
 
     def hear(self, kind: MessageKind, sender: str, payload: bytes) -> None:
-        """Processes a message to this member, or queues it. Never waits and never raises."""
+        """Processes a message to this member, or queues the message. Never waits and never raises."""
         try:
             if kind is MessageKind.ANSWER:
                 self._hear_answer(sender, read_answer(payload))
@@ -335,7 +335,7 @@ class ShardServer:
             self._callers.popitem(last=False)
 
     def _is_full(self, batch: Batch) -> bool:
-        """Whether the ledger has no room for the node of a batch; there always is room for a node known already.
+        """Returns whether the ledger has no room for the node of a batch; a node that is known always has room.
 
         There may be no room for a new key either; then only that key is refused, see `LedgerShard.cells_max`.
         """

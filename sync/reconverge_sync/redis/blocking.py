@@ -58,14 +58,17 @@ class TimedSocket:
         self._timeout_s = timeout_s
 
     def recv(self, *arguments: Any) -> bytes:
+        """Receives bytes as `socket.recv` does, and returns them. Raises TimeoutError if the time is over."""
         self._hurry()
         return self._socket.recv(*arguments)
 
     def recv_into(self, *arguments: Any) -> int:
+        """Receives bytes into a buffer as `socket.recv_into` does; returns how many. Raises TimeoutError."""
         self._hurry()
         return self._socket.recv_into(*arguments)
 
     def sendall(self, content: bytes) -> None:
+        """Sends all of `content`. Raises TimeoutError if the time is over."""
         self._hurry()
         self._socket.sendall(content)
 
@@ -78,7 +81,7 @@ class TimedSocket:
         self._socket.settimeout(left_s if timeout_s is None or timeout_s > left_s else timeout_s)
 
     def is_quiet(self) -> bool:
-        """Returns whether nothing can be read now: no reply that nobody waits for, and no end of the connection."""
+        """Returns whether nothing can be read now: neither a late reply nor the end of the connection."""
         self._socket.settimeout(0.0)
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -98,10 +101,20 @@ class TimedConnection(Protocol):
     timed: TimedSocket
 
     def connect(self) -> None: ...
-    def disconnect(self) -> None: ...
-    def send_packed_command(self, command: Sequence[bytes], /) -> None: ...
-    def can_read(self, timeout: float) -> bool: ...
-    def read_response(self) -> object: ...
+
+    def disconnect(self) -> None:
+        """Closes the connection."""
+
+    def send_packed_command(self, command: Sequence[bytes], /) -> None:
+        """Sends a command, which `packed` has made into bytes. Raises the client's errors."""
+
+    def can_read(self, timeout: float) -> bool:
+        """Returns whether there is something to read, after waiting for up to `timeout` seconds."""
+        ...
+
+    def read_response(self) -> object:
+        """Reads one reply, and returns it. Raises the client's errors."""
+        ...
 
 
 @cache

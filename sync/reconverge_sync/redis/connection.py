@@ -184,7 +184,7 @@ class Connection:
 
     @property
     def may_block(self) -> bool:
-        """Whether `blocking` can make connections. With TLS it cannot, as each would make a context of its own."""
+        """Returns whether `blocking` can make connections. With TLS it cannot: each would make a context of its own."""
         return self._tls is None
 
     def blocking(self, timeout_s: float) -> TimedConnection:

@@ -86,7 +86,7 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
 
 
 def from_wrong_server(error: exceptions.RedisError) -> bool:
-    """Whether an error is the reply of a server that cannot serve: a replica, or one whose slot or role has moved."""
+    """Returns whether an error is the reply of a server that cannot serve: a replica, or one whose slot has moved."""
     if isinstance(error, exceptions.TryAgainError):  # the server is the right one, and a slot is being moved
         return False
     return as_unavailable(error).kind in _WRONG_SERVER

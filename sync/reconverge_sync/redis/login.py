@@ -20,7 +20,7 @@ class ChangingLogin(CredentialProvider):
         """The user's name, if any, and the password that were used last."""
 
     async def get_credentials_async(self) -> Any:
-        """As `get_credentials`, in a thread beside the event loop."""
+        """Returns what `get_credentials` returns, which is called in a thread beside the event loop."""
         return await asyncio.to_thread(self.get_credentials)
 
     def get_credentials(self) -> Any:

@@ -46,13 +46,14 @@ HUB_US_MAX: Final = 4_102_444_800_000_000
 """The first moment of the year 2100: no clock that shows it is right, and nanoseconds up to there fit into 64 bits."""
 GENERATION_BYTES_MAX: Final = 128
 WISHES_MAX: Final = 100_000
-"""The most wishes that an answer of a region's hub may have; the hubs of this project send at most 1,000."""
+"""The most keys in need of a loan that an answer of a region's hub may list; the hubs of this project send at most
+1,000."""
 TEXT_BYTES_MAX: Final = 1 << 17
 """The longest text in an answer, in bytes: the name of a cell, made of the limit's name, its kind and the key."""
 
 
 class CellBounds(NamedTuple):
-    """The largest amounts that a hub's answer may grant on one limit's cells."""
+    """The largest amounts that a hub's answer may grant on one key of a limit."""
 
     capacity: int
     base: int

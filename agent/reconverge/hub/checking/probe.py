@@ -27,7 +27,7 @@ def scratch_namespace(namespace: str) -> str:
 
 
 def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = False) -> Batch:
-    """Returns a batch without cells; if `leaving`, the node's last batch, with one cell that was never charged."""
+    """Returns a batch without keys; if `leaving`, the node's last batch, with one key that was never charged."""
     limit = LimitReport("doctor", FIXED_WINDOW, WINDOW_US, 1, 1, 0, 0, 0)
     cell = CellReport(0, "doctor", hub_us // WINDOW_US, *[0] * (len(CellReport._fields) - 3))
     return Batch(
@@ -49,7 +49,7 @@ TRIAL: Final = trial_batch("", 0, leaving=True)
 
 
 async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:
-    """Exchanges batches without cells in a scratch namespace, and at the end one batch with a cell.
+    """Exchanges batches without keys in a scratch namespace, and at the end one batch with a key.
 
     Returns the times of the exchanges, except the first, which also connects, and the last. Raises HubUnavailable.
     """

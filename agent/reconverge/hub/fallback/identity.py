@@ -18,7 +18,7 @@ silent account."""
 
 
 class HubSession:
-    """The state of one shard of this node at one of two hubs: its name, account, lease and confirmed totals there."""
+    """The state of one shard of this node at one of two hubs: its name, account, lease and confirmed charges."""
 
     def __init__(self) -> None:
         self._node = self._account = ""

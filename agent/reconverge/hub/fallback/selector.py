@@ -34,7 +34,7 @@ class HubChoice:
     def __init__(self, random: Random) -> None:
         self._random = random
         self.primary = True
-        """Whether the primary is the one to exchange with."""
+        """Whether the node exchanges with the primary now; if not, with the fallback."""
         self.moves = 0
         """How often the node has moved from one hub to the other."""
         self._failures = self._answers = 0
@@ -54,14 +54,14 @@ class HubChoice:
         return True
 
     def probe_due(self, now_ns: int) -> bool:
-        """Whether it is time to ask the primary if it answers again; then the caller must ask, and call `probed`."""
+        """Returns whether the caller must now ask if the primary answers again; then the caller calls `probed`."""
         if self.primary or now_ns < self._probe_at_ns:
             return False
         self._plan_probe(now_ns)
         return True
 
     def probed(self, *, answered: bool, now_ns: int) -> bool:
-        """Notes whether the primary has answered a probe; returns True if this call has chosen the primary again."""
+        """Notes whether the primary has answered the question; returns whether the node now returns to the primary."""
         if self.primary:
             return False
         self._answers = self._answers + 1 if answered else 0

@@ -61,11 +61,12 @@ from reconverge.runtime.owner import Owned
 logger = logging.getLogger("reconverge")
 
 PROBE_LEASE_US: Final = 1_000_000
-"""The lease in the batch of a probe, in microseconds: a probe holds nothing at the hub that it asks."""
+"""The lease, in microseconds, in the batch by which a node asks the primary whether it answers: it holds nothing
+there."""
 
 
 class TwoHubs:
-    """Exchanges with `primary`, or with `fallback` while that fails. Each of the two keeps the promises of `Hub`.
+    """Exchanges with `primary`, or with `fallback` while the primary fails. Each keeps the promises of `Hub`.
 
     Together they promise less: nodes that exchange with different hubs do not know of each other, so that up to twice
     the bound may be admitted in the meantime.
@@ -91,7 +92,7 @@ class TwoHubs:
         self._primary = primary
         self._fallback = fallback
         self._working = tuple(hub for hub in (primary, fallback) if isinstance(hub, Working))
-        """The one or both hubs that have tasks of their own between exchanges; found only once, as in
+        """Those of the two hubs that have tasks of their own between exchanges; found only once, as in
         `ExchangeDriver`."""
         self._clock = clock
         self._timeout_s = timeout_s
@@ -283,7 +284,7 @@ def two_hubs(
 
 
 class _ShardPlace:
-    """Chooses a hub for one shard of this node, and keeps the node's session at each of the two hubs."""
+    """One shard's choice of hub on this node, and the node's session at each of the two hubs."""
 
     def __init__(self, random: Random) -> None:
         self.choice = HubChoice(random)

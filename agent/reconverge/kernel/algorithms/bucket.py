@@ -88,9 +88,9 @@ class Bucket(CellMeter):
         cell.used = 0
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns the moment at which the bucket is empty.
+        """Returns the monotonic moment at which the bucket is empty.
 
-        The cell must be settled then, or its level would go below zero.
+        The caller must drain the bucket then, or its level would go below zero.
         """
         if cell.at_hub:
             return NEVER_NS
@@ -137,7 +137,7 @@ class Bucket(CellMeter):
         return -(-self._fleet_fill(cell, now_ns) // self._quota)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
-        """Prepares a new cell: its bucket begins to drain now."""
+        """Prepares a new key: its bucket begins to drain now."""
         cell.marked_ns = now_ns
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:

@@ -56,7 +56,7 @@ class Dated(CellMeter):
         history.changing = False
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns the moment at which the present date ends.
+        """Returns the monotonic moment at which the present date ends.
 
         For a log, in which every charge gets a date of its own, it is the moment at which the oldest charge expires.
         """
@@ -82,8 +82,8 @@ class Dated(CellMeter):
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns the nanoseconds until the capacity may have room for `cost`.
 
-        It has none before the first charge of another node expires. If one may have expired, it may have some after an
-        exchange.
+        There is no room before the first charge of another node expires. If one may have expired, there may be room
+        after an exchange.
         """
         others_ns = history_of(cell).others_from_ns - now_ns
         return self._earliest_ns(cell, cost, others_ns if others_ns > 0 else cell.table.interval_ns, now_ns)
@@ -111,7 +111,6 @@ class Dated(CellMeter):
         return max(self._lasts_ns(cell, now_ns), others_ns)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
-        """Prepares a new cell, with an empty history."""
         cell.marked_ns = 0
         cell.history = History()
 
@@ -120,7 +119,6 @@ class Dated(CellMeter):
         return history_of(cell).date
 
     def clear(self, cell: Cell) -> None:
-        """Forgets all charges to the cell."""
         history = begin_change(cell)
         history.pending = 0
         history.clear()
@@ -141,7 +139,7 @@ class Dated(CellMeter):
             history.changing = False
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
-        """Adapts the cell's dates to the corrected estimate of the hub's time, so that charges keep their age."""
+        """Adapts a key's dates to the corrected estimate of the hub's time, so that charges keep their age."""
         history = history_of(cell)
         history.shift += self._dating.date(cell, history, now_ns) - history.date
 
@@ -177,7 +175,6 @@ class Dated(CellMeter):
         return max(0, lasts_ns // MICROSECOND_NS)
 
     def confirm(self, cell: Cell) -> None:
-        """Notes that the hub has answered the last report."""
         history = history_of(cell)
         history.confirmed = history.reported
 
@@ -216,7 +213,7 @@ class Dated(CellMeter):
         cell.until_ns = until_ns  # last: after an exception, the cell is settled again before it is charged
 
     def _freed_ns(self, cell: Cell, amount: int, now_ns: int) -> int:
-        """Returns the nanoseconds until `amount` of this node's own use has expired; NEVER_NS if its use is less."""
+        """Returns the nanoseconds until `amount` of this node's use has expired; NEVER_NS if the use is less."""
         if amount <= 0:
             return 1
         history = history_of(cell)
@@ -243,15 +240,15 @@ def _holds(cell: Cell) -> int:
 
 
 def history_of(cell: Cell) -> History:
-    """Returns the history of a cell that must have one."""
+    """Returns the history of charges of a key whose limit gives dates to charges."""
     assert cell.history is not None
     return cell.history
 
 
 def begin_change(cell: Cell) -> History:
-    """Returns the history of a cell and marks it as changing; repairs it first if an exception interrupted a change.
+    """Returns a key's history of charges and marks it as changing; repairs it first if a change was interrupted.
 
-    Until the caller clears the mark, `settle` runs before any charge is made to the cell.
+    Until the caller clears the mark, `settle` runs before any charge is made to the key.
     """
     history = history_of(cell)
     if history.changing:

@@ -1,4 +1,4 @@
-"""Computes when a cell's window begins and ends, and until when the fast path may decide about the cell.
+"""Computes when a key's window begins and ends, and until when the fast path may decide about the key.
 
 `first_hit.py` does this for windows that begin with the first charge.
 """
@@ -76,7 +76,7 @@ def solo_offset_ns(shard: Shard, clock: Clock, now_ns: int) -> int:
 
 
 class Edges:
-    """Moves the cells of one limit from window to window, by the hub's clock. The caller holds the lock."""
+    """Moves the counts of one limit's keys from window to window, by the hub's clock. The caller holds the lock."""
 
     by_charge = False
     """Whether a window begins with the first charge after the previous window; see `charge`."""
@@ -87,7 +87,7 @@ class Edges:
         self._room = self._until_ns = 0
 
     def advance(self, cell: Cell, now_ns: int) -> None:
-        """Brings a cell up to `now_ns`: moves it into the window of that moment, and settles its meter."""
+        """Brings a key's counts up to `now_ns`: moves them into the window of that moment, and drains or fades them."""
         meter = self._table.meter
         if meter.bucket:
             cell.room = -1  # first: it was computed for the old meter, and an exception may follow
@@ -101,7 +101,7 @@ class Edges:
         self.set_until(cell, now_ns)
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
-        """Lets the fast path decide until the window or the lease ends, or all use of the bucket has drained."""
+        """Lets the fast path decide about a key until the window or the lease ends, or the bucket is empty."""
         table = self._table
         until_ns = min(closes_ns(cell), table.meter.until_ns(cell))
         leased_until_ns = lease_until_ns(cell)
@@ -112,7 +112,7 @@ class Edges:
         cell.until_ns = self._until_ns
 
     def set_room(self, cell: Cell, spare: int) -> None:
-        """Lets the fast path admit `spare` more cost, if none of these charges has to queue the cell for a report.
+        """Lets the fast path admit `spare` more cost to a key, if none of these charges has to queue a report.
 
         Otherwise, and for a limit that needs the slow path for each charge, lets it admit nothing.
         """
@@ -123,9 +123,9 @@ class Edges:
         cell.room = self._room
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Moves the cell to the window of the hub's answer, before the caller installs the allowances in the answer.
+        """Moves a key into the window of the hub's answer, before the caller stores the allowances in the answer.
 
-        Returns the report and the answer with their window numbers changed to the cell's. At an edge that the hub has
+        Returns the report and the answer with their window numbers changed to this node's. At an edge that the hub has
         passed, a bucket drains by the old allowances: new allowances may come from a node whose bucket has already
         drained at that edge.
         """
@@ -135,7 +135,7 @@ class Edges:
         return report, answer
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Renumbers the cell's window by the corrected time of the hub; returns whether the cell has use to report."""
+        """Renumbers the key's window by the corrected time of the hub; returns whether the key has use to report."""
         measure(cell)
         if floats(cell):
             cell.allowance = 0  # it was granted for a window that has another number now
@@ -145,16 +145,16 @@ class Edges:
         return bool(cell.used or cell.previous)
 
     def anchor(self, cell: Cell, now_ns: int) -> None:
-        """Computes the cell's window again by the node's present estimate of the hub's clock."""
+        """Computes the key's window again by the node's present estimate of the hub's clock."""
         self._enter(cell, now_ns)
         self.set_until(cell, now_ns)
         cell.room = -1
 
     def charge(self, cell: Cell, now_ns: int) -> None:
-        """Called after a charge. Does nothing; where windows begin with the first charge, a subclass overrides it."""
+        """Called after a charge. Does nothing; a subclass overrides it where windows begin with the first charge."""
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:  # noqa: ARG002  # of the cell's own window, elsewhere
-        """Returns the cell's number for the window of an earlier charge, made in window `epoch`; here the same."""
+        """Returns this node's number for the window `epoch`, in which an earlier charge was made; here the same."""
         return epoch
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
@@ -186,7 +186,7 @@ class Edges:
         return hub_ns // self._table.window_ns if calendar is None else calendar.number(hub_ns)
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Moves a cell into the window in which the hub's clock is now."""
+        """Moves a key into the window in which the hub's clock is now."""
         table = self._table
         hub_ns = self._hub_ns(cell, now_ns)
         epoch = self._number(hub_ns)
@@ -211,7 +211,7 @@ class Edges:
                 cell.epoch = epoch
 
     def _forget_window(self, cell: Cell, steps: int) -> None:
-        """Clears the counts for a new window, `steps` after the last; keeps the last window's demand on all nodes."""
+        """Clears a key's counts for a new window, `steps` after the last; keeps the last one's demand on all nodes."""
         table = self._table
         unheard_ns = closes_ns(cell) - cell.heard_ns
         share = min(max(float(unheard_ns) / float(table.window_ns), 0.0), 1.0) if steps == 1 else 1.0

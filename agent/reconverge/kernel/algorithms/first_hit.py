@@ -24,7 +24,7 @@ from reconverge.kernel.algorithms.edges import Edges
 from reconverge.kernel.cell import Cell, closes_ns, measure
 
 NONE: Final = -1
-"""The epoch of a cell that is in no window."""
+"""The number of no window: the epoch of a key while no window is open."""
 ANOTHER: Final = 2
 """A difference between two epochs that stands for two windows which neither overlap nor follow each other."""
 
@@ -35,7 +35,7 @@ class FirstHitEdges(Edges):
     by_charge = True
 
     def set_until(self, cell: Cell, now_ns: int) -> None:
-        """Lets the fast path decide while a window is open.
+        """Lets the fast path decide about a key while a window is open.
 
         Between two windows a charge must take the slow path, which opens the next window.
         """
@@ -55,15 +55,15 @@ class FirstHitEdges(Edges):
         self.set_until(cell, now_ns)
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:
-        """Returns the cell's epoch if the window `epoch`, in which a charge was made, overlaps the cell's window.
+        """Returns the key's present epoch if its window overlaps the window `epoch`, in which a charge was made.
 
-        Overlapping windows count as one. Otherwise returns the number of a window in which the cell counts no charges.
+        Overlapping windows count as one. Otherwise returns the number of a window in which the key has no charges.
         """
         here = cell.epoch != NONE and self._same(epoch, cell.epoch)
         return cell.epoch if here else cell.epoch - ANOTHER
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
-        """Forgets the cell's charges. On a node without a hub its window ends, too, as no other node counts in it."""
+        """Forgets the key's charges. On a node without a hub its window ends, too, as no other node counts in it."""
         if cell.shard.alone:
             # An exception out of a signal handler may leave the cell between two windows: the next charge opens one.
             cell.room = -1
@@ -72,9 +72,9 @@ class FirstHitEdges(Edges):
         super().forget(cell, reset_us, now_ns)
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Renumbers the cell's window by the corrected time of the hub; by this node's clock, the window does not move.
+        """Renumbers the key's window by the corrected time of the hub; by this node's clock, the window does not move.
 
-        Returns whether the cell has any use to report.
+        Returns whether the key has any use to report.
         """
         measure(cell)
         cell.free_us = 0
@@ -91,9 +91,9 @@ class FirstHitEdges(Edges):
         super().anchor(cell, now_ns)
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Moves the cell into the window of the hub's answer if that window is still open.
+        """Moves the key into the window of the hub's answer if that window is still open.
 
-        Returns the report and the answer with their window numbers changed to the cell's.
+        Returns the report and the answer with their window numbers changed to this node's.
         """
         window_ns, opened_ns = self._table.window_ns, self._local_ns(cell, answer.epoch)
         if answer.epoch >= 0 and opened_ns <= now_ns + window_ns and now_ns < opened_ns + window_ns:
@@ -108,7 +108,7 @@ class FirstHitEdges(Edges):
         return report._replace(epoch=epoch if counted else epoch - ANOTHER), answer._replace(epoch=epoch)
 
     def _adopt(self, cell: Cell, epoch: int, now_ns: int) -> None:
-        """Replaces the cell's window by the hub's window `epoch`; if the two overlap, the use goes on counting."""
+        """Replaces the key's window by the hub's window `epoch`; if the two overlap, the use goes on counting."""
         if cell.epoch == epoch:
             return
         used = cell.used if cell.epoch != NONE and self._same(cell.epoch, epoch) else 0
@@ -126,7 +126,7 @@ class FirstHitEdges(Edges):
         return abs(one - other) * MICROSECOND_NS < self._table.window_ns
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Closes the cell's window if it has ended at `now_ns`."""
+        """Closes the key's window if it has ended at `now_ns`."""
         table = self._table
         if cell.epoch != NONE and now_ns >= closes_ns(cell):
             measure(cell)

@@ -64,9 +64,9 @@ class Memory(Protocol):
 class CellMeter(ABC):
     """The arithmetic of one limit. `now_ns` is monotonic; callers have moved the cell into its window already.
 
-    An exception may come out of a signal handler wherever a function is called. So values that change together are
-    computed first and then assigned without a call in between. They are assigned in an order in which even a part of
-    the assignments never lets a limit admit more than its bound.
+    A cell has the counts of one key. An exception may come out of a signal handler wherever a function is called. So
+    values that change together are computed first and then assigned without a call in between. They are assigned in an
+    order in which even a part of the assignments never lets a limit admit more than its bound.
     """
 
     aligned = False
@@ -84,27 +84,27 @@ class CellMeter(ABC):
 
     @abstractmethod
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Moves the cell into the window `epoch`, which is `steps` windows after its last window."""
+        """Moves the key's counts into the window `epoch`, which is `steps` windows after its last window."""
 
     @abstractmethod
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Brings the cell's use up to `now_ns`. The caller has counted all charges by `measure`."""
+        """Brings the key's use up to `now_ns`. The caller has counted all charges by `measure`."""
 
     @abstractmethod
     def until_ns(self, cell: Cell) -> int:
-        """Returns the moment until which the fast path may add charges to `used`."""
+        """Returns the monotonic moment until which the fast path may add charges to `cell.used`."""
 
     @abstractmethod
     def used(self, cell: Cell, now_ns: int) -> int:
         """Returns the cost charged by this node that still counts, rounded up."""
 
     def own(self, cell: Cell, now_ns: int) -> int:
-        """Returns what `used` returns, plus this node's charges to a bucket whose free part stays at the hub."""
+        """Returns this node's use as `used` does, plus its charges to a bucket whose free part stays at the hub."""
         return self.used(cell, now_ns)
 
     @abstractmethod
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns how much more cost fits into `allowance`; negative if this node has used more than that."""
+        """Returns how much more cost fits into `allowance`; negative if this node has used more than the allowance."""
 
     @abstractmethod
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
@@ -139,25 +139,25 @@ class CellMeter(ABC):
         return self.fleet_used(cell, now_ns)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
-        """Prepares a new cell."""
+        """Prepares the counts of a new key."""
         cell.marked_ns = 0
 
     def keep(self, cell: Cell, memory: Memory, now_ns: int) -> bool:
-        """Stores a cell's use in `memory`, because the cell is evicted; returns False if it must not be evicted."""
+        """Stores a key's use in `memory`, because the key is evicted; returns False if the key must not be evicted."""
         return False
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """Adds the use that `memory` may have stored for the key to a new cell."""
+        """Adds the use that `memory` may have stored for a key to the counts of the key, which are new."""
 
     def clear(self, cell: Cell) -> None:
-        """Forgets all charges to the cell."""
+        """Forgets all charges to the key."""
         cell.used = cell.counted = cell.previous = cell.level = 0
         cell.credit = 0
         if cell.at_hub:
             cell.stored = 0
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
-        """Adapts the cell after the node has corrected its estimate of the hub's clock; most meters do nothing."""
+        """Adapts the key's counts to a corrected estimate of the hub's clock; most meters do nothing."""
 
     def bound(self, cell: Cell, now_ns: int) -> int:
         """Returns the part of this node's allowance that is in use and cannot be given back, rounded up."""
@@ -168,11 +168,11 @@ class CellMeter(ABC):
         return self.used(cell, now_ns)
 
     def headroom(self, cell: Cell, now_ns: int) -> int:
-        """Returns the part of the allowance that is not in use."""
+        """Returns the part of the key's allowance that is not in use, as cost."""
         return self.spare(cell, cell.allowance, now_ns)
 
     def owed(self, cell: Cell) -> float:
-        """Returns the cell's debt, which only an allowance can pay off, as cost; 0 if its limit has no debts."""
+        """Returns the key's debt, which only an allowance can pay off, as cost; 0 if its limit has no debts."""
         return 0.0
 
     def look(self, cell: Cell) -> int:
@@ -180,10 +180,10 @@ class CellMeter(ABC):
         return 0
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Handles `amount`, just charged without a decision, such as a reservation's cost beyond what it reserved."""
+        """Handles `amount`, a cost that was just charged without a decision, as when more was used than reserved."""
 
     def returnable(self, cell: Cell, cost: int) -> int:
-        """Returns the part of `cost` that counts in the current window; the rest was charged in the previous one."""
+        """Returns the part of `cost` to give back to the current window; the rest was charged in the previous one."""
         return min(cost, cell.used)
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
@@ -204,10 +204,10 @@ class CellMeter(ABC):
         return cell.base
 
     def confirm(self, cell: Cell) -> None:
-        """Notes that the hub has answered the last report."""
+        """Notes that the hub has answered the last report, so that the reported use counts as confirmed."""
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-        """Computes the other nodes' use: the total in the hub's answer, less the use that this node has reported."""
+        """Stores the other nodes' use: the total in the hub's answer, less the use that this node has reported."""
         if answer.epoch == cell.epoch:
             counted = report.reset_us >= answer.reset_us and report.epoch == answer.epoch
             cell.others_current = max(0, answer.current - (report.current if counted else 0))

@@ -92,7 +92,7 @@ class LeakyBucket(Bucket):
         self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Drains the level. While requests wait, saves what would drain beyond empty, to make up for late timers."""
+        """Drains the bucket. While requests wait, saves what would drain beyond empty, to make up for late timers."""
         drained = self._drained(cell, now_ns)
         cell.credit = min(cell.credit, cell.level)  # a refund may have lowered the level
         surplus = drained - cell.level - cell.used * self._window_ns
@@ -135,13 +135,13 @@ class LeakyBucket(Bucket):
         return max(0, cell.level) / self._window_ns
 
     def terms(self, cell: Cell) -> PacedTerms:
-        """Returns the rate at which the debt of the cell is paid off now, and the most permits that it can store."""
+        """Returns the rate at which the key's debt is paid off now, and the most permits that the key can store."""
         return PacedTerms(self._rate(cell), self._whole, self._capacity, 0)
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:  # a bucket stays as full as it is
-        """Adapts a cell to the changed quota of this meter; the cell was last drained at the rate in `former`.
+        """Adapts a key's counts to the changed quota; they were last drained at the rate in `former`.
 
-        The cell has its new allowance already.
+        The key has its new allowance already.
         """
         cell.late = min(cell.late, self._late_most(cell))
 
@@ -233,7 +233,7 @@ class Smooth(LeakyBucket):
         return super().terms(cell)._replace(stored_most=self._stored_most(cell))
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:
-        """Adapts a cell to the changed quota of this meter; the cell was last drained at the rate in `former`.
+        """Adapts a key's counts to the changed quota; they were last drained at the rate in `former`.
 
         The next request may go at the same moment as before, and the stored fraction of all permits stays the same. If
         the burst grows faster than the rate, the stored permits grow only as much as the rate. The debt of a node
@@ -258,7 +258,7 @@ class Smooth(LeakyBucket):
         return cell.level + max(0, self._stored_most(cell) - cell.stored)
 
     def _be_late(self, cell: Cell, surplus: int) -> int:
-        """While requests wait, saves a part of `surplus` drain to make up for late timers. Returns the rest."""
+        """Saves a part of `surplus` drain, to make up for late timers, while requests wait. Returns the rest."""
         if not cell.waiters:
             surplus, cell.late = surplus + cell.late, 0
             return surplus
@@ -278,11 +278,11 @@ class Smooth(LeakyBucket):
 
     @abstractmethod
     def _stored_most(self, cell: Cell) -> int:
-        """Returns the most permits that can be stored with the cell's allowance, in cost times nanoseconds."""
+        """Returns the most permits that can be stored with the key's allowance, in cost times nanoseconds."""
 
     @abstractmethod
     def _stored_at_first(self, cell: Cell, now_ns: int) -> int:
-        """Returns the permits that a cell has stored when it gets its first allowance."""
+        """Returns the permits that a key has stored when it gets its first allowance, in cost times nanoseconds."""
 
     @abstractmethod
     def _price(self, cell: Cell, amount: int) -> int:

@@ -112,7 +112,7 @@ class Slots(CellMeter):
         return RETRY_NS if cell.used + cell.others_current > 0 else 0
 
     def clear(self, cell: Cell) -> None:
-        """Does nothing: a reset does not end work in progress, so its slots stay in use."""
+        """Does nothing, because a reset does not end work in progress: its slots stay in use."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         """Does nothing: under its new name the node reports its slots again, as the hub drops those of the old name."""
@@ -126,7 +126,6 @@ class Slots(CellMeter):
         cell.counted -= returned
 
     def peak(self, cell: Cell, now_ns: int) -> int:
-        """Returns the recent peak of slots in use, which fades over about a second. Call it once for each report."""
         above = max(0, cell.level - cell.used)
         passed_ns = max(0, now_ns - cell.marked_ns)
         peak = cell.used + above
@@ -145,7 +144,7 @@ class SlotEdges(Edges):
         cell.until_ns = leased_until_ns if bounded else NEVER_NS
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Places the cell in its window again; returns whether it has slots to report.
+        """Places the key's slots in their window again; returns whether there are slots to report.
 
         The hub's time makes no difference to slots.
         """
@@ -156,14 +155,14 @@ class SlotEdges(Edges):
         """Does nothing: a reset does not end work in progress."""
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Puts the cell into its one window, which began so early that no further demand is expected in it."""
+        """Puts the key into the one window of slots, which began so early that no further demand is expected in it."""
         cell.epoch = 0
         cell.lag_ns = 0
         cell.opened_ns = now_ns - self._table.window_ns
 
 
 def lease_left_ns(cell: Cell, now_ns: int) -> int:
-    """Returns the nanoseconds until the lease of the cell's slots ends if the hub does not answer; negative afterwards.
+    """Returns the nanoseconds until the lease of a key's slots ends if the hub does not answer; negative afterwards.
 
     Returns NEVER_NS if the hub has never answered about the key, which then has no lease.
     """
@@ -173,5 +172,5 @@ def lease_left_ns(cell: Cell, now_ns: int) -> int:
 
 
 def lease_is_over(cell: Cell, now_ns: int) -> bool:
-    """Returns whether the lease has ended of the slots that this node uses under the cell's key."""
+    """Returns whether the lease of the slots that this node uses under the key has ended."""
     return lease_left_ns(cell, now_ns) <= 0

@@ -15,7 +15,7 @@ from reconverge.limit.limit import Limit
 
 
 def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
-    """Begins a new cell in the window of `memory`, with the use that `memory` may have stored for its key."""
+    """Begins a new key in the window of `memory`, with the use that `memory` may have stored for the key."""
     kept = memory.window_of(cell.key, now_ns)
     if kept is not None:
         cell.epoch, cell.used, previous = kept

@@ -127,7 +127,6 @@ class AllQuotas:
             return self.refuse_reentry(), ()
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns the answer that `hit` would give, without charging anything."""
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)

@@ -107,24 +107,24 @@ class AskGate:
         return any(group.fits(key, costs, now_ns) for group in self._groups(costs))
 
     def join(self, key: str, costs: Costs, cells: list[Cell]) -> int | None:
-        """Makes a request wait in its cells, so that the next reports ask the hub for its cost.
+        """Counts a request as waiting for its key, so that the next reports ask the hub for its cost.
 
         Returns the moment, in monotonic nanoseconds, from which on each report asks for that cost; None if the hub is
-        not asked. Adds each cell to `cells` as soon as the request waits in it.
+        not asked. Adds the key's cell at each quota to `cells` as soon as the request waits there.
         """
         now_ns = self._now_ns()
         asked = [group.join(key, costs, cells, now_ns) for group in self._groups(costs)]
         return self._now_ns() if all(asked) else None
 
     def ask_again(self, cells: Sequence[Cell]) -> bool:
-        """Queues `cells` to ask the hub again; returns whether any of them will be reported."""
+        """Queues the keys of `cells` to ask the hub again; returns whether any of them will be reported."""
         now_ns = self._now_ns()
         asked = [cell.table.lock.run(ask_at_once, cell, now_ns) for cell in cells]
         return any(asked)
 
     @staticmethod
     def leave(cells: list[Cell], costs: Costs) -> None:
-        """Removes a request from the cells in which `join` made it wait, and empties the list `cells`."""
+        """Removes a request from the cells in which `join` made it wait; empties the list `cells`."""
         while cells:
             place = len(cells) - 1
             _leave(cells[place], costs[place % len(costs)])
@@ -292,10 +292,10 @@ class Together:
         return weighed.refuse(now_ns, counted=counted) if refuse else None
 
     def weigh(self, key: str, costs: Costs, rule: DecidingRule, now_ns: int) -> Weighed:
-        """Returns the room that a request finds at all quotas when decided by `rule`.
+        """Returns how much room the request finds at all quotas, decided by `rule`.
 
-        The caller holds the lock of the group until it has charged or refused the request, or only read its answer, so
-        that no other thread charges these quotas before.
+        The caller holds the lock of the group until it has charged or refused the request. So no other thread charges
+        these quotas before.
         """
         weigh = evaluate if rule is DecidingRule.MEMORY else _within_allowance
         cells = [look_up(table, key, now_ns) for table in self.tables]
@@ -363,7 +363,7 @@ def _within_allowance(table: Table, cell: Cell, cost: int, now_ns: int) -> tuple
 def _is_no_use(table: Table, cell: Cell, now_ns: int) -> bool:
     """Returns whether asking the hub about a request cannot help.
 
-    That is so if the policy decides by merged totals alone, or if the next turn at a smooth limit comes soon.
+    That is so if the policy decides by merged totals alone, or if the next request of a smooth limit may go soon.
     """
     return table.policy.merged_only or (table.smooth and cell.heard and usable_allowance(cell, now_ns) > 0)
 

@@ -14,7 +14,7 @@ from reconverge.kernel.engine import COMPILED, Decision, Store, native
 
 
 def stores_of(limit: Decider) -> tuple[Store, ...]:
-    """Returns the store of each quota of a limit, for `hit_all`; an empty tuple if `hit_all` cannot decide about it.
+    """Returns the store of keys of each quota of a limit, for `hit_all`; empty if `hit_all` cannot decide here.
 
     `hit_all` cannot decide about a share, where one of two tables may admit a request, nor in an interpreter without
     the compiled kernel.

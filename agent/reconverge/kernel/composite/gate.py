@@ -1,7 +1,7 @@
 """Decides when a request that waits in a queue may go, for a limit of one or several tables.
 
-A gate is asked about one request at a time: it lets the request through, or returns when to try again. The queue
-decides which request tries first.
+A gate is asked about one request at a time: it admits the request, or returns when to try again. The queue decides
+which request tries first.
 """
 
 # Theory of operation.
@@ -39,16 +39,16 @@ Costs: TypeAlias = tuple[int, ...]
 
 
 class Turn(NamedTuple):
-    """The result of an attempt to let a waiting request through."""
+    """The result of an attempt to admit a waiting request."""
 
     decision: Decision | None
-    """The answer to the request, if it was let through and charged; None if it was not let through."""
+    """The decision about the request, if it was admitted and charged; None if it has to wait on."""
     again_ns: int
     """The nanoseconds until the next attempt may succeed; it may also succeed earlier, after an answer of the hub."""
 
 
 class Gate(Protocol):
-    """A gate through which the waiting requests of one limit go.
+    """Decides when the waiting requests of one limit may go.
 
     All methods raise CostExceedsQuota for a cost that can never fit, and Reentry.
     """
@@ -61,15 +61,15 @@ class Gate(Protocol):
         ...
 
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
-        """Counts a request as waiting, so that the next report asks the hub for its cost.
+        """Counts a request as waiting for a key, so that the next report asks the hub for its cost.
 
-        Adds each cell to `cells` as soon as the request waits in it, so that the caller can remove the request from
-        these cells even if a signal handler raises an exception halfway.
+        Adds the cell, the counts of the key at one quota, to `cells` as soon as the request waits there. So the caller
+        can remove the request again even if a signal handler raises an exception halfway.
         """
         ...
 
     def step_out(self, cells: list[Cell], costs: Costs) -> None:
-        """Removes a request from the cells in which `queue_up` made it wait, and empties the list `cells`."""
+        """Removes a request from the cells in which `queue_up` made it wait; empties the list `cells`."""
         ...
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
@@ -82,14 +82,14 @@ class Gate(Protocol):
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
         """Returns the least nanoseconds that a request must wait behind costs of `ahead`, if no cost is given back.
 
-        On a node with a hub, other nodes may give back allowances that they do not use. So there it is the time until
-        the first use expires, while the use of all nodes leaves no room.
+        On a node with a hub, other nodes may give back allowances that they do not use. So there it is the time for
+        which the use of all nodes certainly leaves no room.
         """
         ...
 
 
 class AllOf:
-    """A gate that lets a request through when all quotas have room.
+    """A gate, which decides when waiting requests may go, for quotas that all must have room.
 
     The quotas share a lock, so that all are charged at once or none is.
     """
@@ -195,10 +195,11 @@ class AllOf:
 
 
 class EitherOf:
-    """A gate that lets a request through when its share of a parent's quota has room, or the parent's pool has.
+    """A gate, which decides when waiting requests may go, for a share of a parent's quota.
 
-    Requests that wait for the parent, or for other shares of it, have queues of their own. The first request that tries
-    gets the room in the pool, and requests ahead may use the share or the pool. So no wait is known beforehand.
+    A request goes when its share has room, or the parent's pool has. Requests that wait for the parent, or for other
+    shares of it, have queues of their own. The first request that tries gets the room in the pool, and requests ahead
+    may use the share or the pool. So no wait is known beforehand.
     """
 
     def __init__(self, limit: Decider) -> None:
@@ -242,7 +243,7 @@ class EitherOf:
         return min(gate.at_least_ns(key, costs, ahead=(0,)) for gate in self._able(costs))
 
     def _count_for_share(self, key: str, costs: Costs) -> None:
-        """Counts a cost that the pool has admitted as demand on the share, as if it had queued at the share."""
+        """Counts a cost that the pool has admitted as demand on the share, so that the hub grants the share more."""
         share, cells = AllOf((self._share,)), list[Cell]()
         share.queue_up(key, costs, cells)
         share.step_out(cells, costs)
@@ -252,5 +253,5 @@ class EitherOf:
 
 
 def gate_of(limit: Decider) -> Gate:
-    """Returns the gate for the waiting requests of a limit."""
+    """Returns the `Gate` of a limit, which decides when the limit's waiting requests may go."""
     return EitherOf(limit) if limit.is_share else AllOf(limit.tables)

@@ -75,7 +75,6 @@ class ShareLimit:
         return self._first(iter(answers)), charges
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns the answer that `hit` would give, without charging anything."""
         cost = self._share.cost_of(cost, kind)
         return self._first(table.test(key, cost) for table in self.able((cost,)))
 

@@ -24,7 +24,7 @@ def _grants_ns(cell: Cell) -> int:
 
 
 def _node_interval_ns(cell: Cell) -> int:
-    """Returns the sync interval with which the hub reckons: the node's own, even if the limit has another one."""
+    """Returns the sync interval that the hub assumes, in nanoseconds: the node's, even if the limit has another one."""
     assert isinstance(cell.table, Table)
     return cell.table.kernel.interval_ns
 
@@ -38,7 +38,7 @@ def withholds(cell: Cell, cost: int) -> bool:
 
 
 def wait_out(cell: Cell) -> int:
-    """Requests an early report that asks the hub once more; returns the moment from which it grants its free quota."""
+    """Requests an early report that asks the hub once more; returns the moment when the hub grants free quota."""
     grants_ns = _grants_ns(cell)
     if cell.denied:
         request_early(cell, min(cell.reported_ns + cell.table.interval_ns, grants_ns))

@@ -1,4 +1,4 @@
-"""Selects the cells of a shard that have something to report, and stores when to look at quiet cells again."""
+"""Selects the keys of a shard to report next, and schedules checks of keys that have no requests."""
 
 # Theory of operation.
 #
@@ -42,22 +42,23 @@ from reconverge.kernel.reporting.cell_reports import look_again
 from reconverge.kernel.reporting.lanes import Lanes
 
 GROUP_MAX = 256
-"""The most cells that may ever join one group of the agenda."""
+"""The most keys that may ever join one group of scheduled checks."""
 MIXED_MAX = 16
-"""Once this many cells have joined a group, it takes only cells that were reported at the same moment as the last cell,
-because cells that are alike take less memory."""
+"""After this many keys have joined a group, only keys may join that were reported at the same moment as the last one.
+Keys that are alike take less memory."""
 OPEN_MAX = 8
-"""How many groups a cell may choose from: the groups that were begun last."""
+"""A key joins one of the last groups that were begun; this is how many of them are tried."""
 PROMISED_SHARE = 16
-"""While more changed cells wait than a batch holds, 1/PROMISED_SHARE of the batch is reserved for quiet cells."""
+"""While more changed keys wait than a batch holds, 1/PROMISED_SHARE of the batch is reserved for keys without
+requests."""
 LOOKS_MAX = 512
-"""The most scheduled looks that one call makes, so that it does not hold up decisions or the event loop."""
+"""The most scheduled checks that one call makes, so that it does not hold up decisions or the event loop."""
 PASSED_MAX = 1024
-"""The most cells that one call skips because they were reported or forgotten after they had been queued."""
+"""The most queued keys that one call skips because they were reported or dropped after they had been queued."""
 
 
 class Group:
-    """Cells of one limit whose next look is due at the same moment, in the order in which they were added."""
+    """Keys of one limit whose next check is due at the same moment, in the order in which they were added."""
 
     __slots__ = ("cells", "due_ns", "home", "joined", "number", "reported_ns")
 
@@ -67,18 +68,18 @@ class Group:
         self.home = home
         self.cells: dict[Cell, None] = {}
         self.joined = 0
-        """How many cells have ever joined the group."""
+        """How many keys have ever joined the group."""
         self.reported_ns = -NEVER_NS
-        """When the last cell of the group was reported."""
+        """When the last key of the group was reported, in nanoseconds of the monotonic clock."""
 
     def __lt__(self, other: Group) -> bool:
         return (self.due_ns, self.number) < (other.due_ns, other.number)
 
 
 class Agenda:
-    """The schedule of looks at quiet cells, whose keys have no requests: when to check each for something to report.
+    """The schedule of checks of keys without requests: when each of them may have something to report.
 
-    A cell has at most one scheduled look. Cells are kept in groups of the same moment; among groups of one moment, the
+    A key has at most one scheduled check. Keys are kept in groups of the same moment; among groups of one moment, the
     group begun first comes first.
     """
 
@@ -95,7 +96,6 @@ class Agenda:
         """How many of the groups in the heap have no cells any more."""
 
     def promise(self, cell: Cell, due_ns: int) -> None:
-        """Schedules the next look at `cell` for `due_ns`, in place of the moment that was scheduled before."""
         self.forget(cell)
         group = self._group_for(cell, due_ns)
         group.cells[cell] = None
@@ -119,7 +119,6 @@ class Agenda:
         return group
 
     def forget(self, cell: Cell) -> None:
-        """Removes a cell from the agenda."""
         cell.due_ns = NEVER_NS
         group = self._group_of.pop(cell, None)
         if group is None:
@@ -135,38 +134,41 @@ class Agenda:
                 heapq.heapify(self._groups)
 
     def due_ns(self) -> int:
-        """Returns the moment at which the next cell is due; NEVER_NS if the agenda is empty."""
+        """Returns the moment of the next scheduled check, in monotonic nanoseconds; NEVER_NS if none is scheduled."""
         while self._groups and not self._groups[0].cells:
             heapq.heappop(self._groups)
             self._empty -= 1
         return self._groups[0].due_ns if self._groups else NEVER_NS
 
     def first(self) -> Cell:
-        """Returns the cell that is due next. The agenda must not be empty, which `due_ns` checks."""
+        """Returns the cell, the counts of one key, that is to be checked next.
+
+        The schedule must not be empty. Call `due_ns` first, which also removes empty groups.
+        """
         return next(iter(self._groups[0].cells))
 
 
 class ShardFields:
-    """The queues of a `ShardState` that both decisions and exchanges use."""
+    """The queues of keys to report to one shard of the hub. Decisions fill them, and exchanges empty them."""
 
     early_ns: int
     dirty: Lanes
-    """Cells that have changed since their last report, for the next round."""
+    """Keys that have changed since their last report, for the next round of regular batches."""
     round: Lanes
-    """Cells that the round in progress still has to report."""
+    """Keys that the round in progress still has to report."""
     urgent: Lanes
-    """Cells to report in an early exchange, before the next regular exchange."""
+    """Keys to report in an early exchange, before the next regular exchange."""
     agenda: Agenda
-    """When to look again at cells that have not changed."""
+    """The schedule of checks of keys that have not changed."""
 
     def begin(self) -> None:
-        """Empties all queues: no cell has anything to report."""
+        """Empties all queues, so that no key waits for a report."""
         self.dirty, self.round = Lanes(1), Lanes(2)
         self.urgent = Lanes()
         self.agenda = Agenda()
 
     def begin_round(self) -> None:
-        """Begins a round, which will report the cells that are in `dirty` now.
+        """Begins a round, a series of regular batches that reports all keys which are in `dirty` now.
 
         The two queues are swapped, and neither is replaced by a new one: a deciding thread may be about to append.
         """
@@ -174,7 +176,7 @@ class ShardFields:
 
 
 class TallyFields:
-    """The sums of charges and refunds, and the queue of new keys, of a `Tally`."""
+    """One limit's sums of charges and refunds at one shard, and its new keys that have not been reported yet."""
 
     __slots__ = ("charged", "fresh", "fresh_from_ns", "refunded")
 
@@ -194,12 +196,14 @@ class TallyFields:
 def due_cells(
     shard: ShardFields, now_ns: int, early: bool, begins: bool, companions_max: int, cells_max: int
 ) -> tuple[list[Cell], bool]:
-    """Returns the cells to report now, in the order in which they were queued, and whether more cells are due.
+    """Returns the cells, each the counts of one key, to report now, and whether more cells are due.
 
-    An early exchange takes the urgent cells. It takes the other changed cells as well if there are at most
-    `companions_max`. A regular exchange reserves up to half of its places for cells of the round, so that a limit whose
-    cells are all urgent does not delay the others. It also reserves a part for quiet cells that are due for another
-    look. With the first batch of a round (`begins`), urgent cells are taken however recent their last report is; later,
+    The cells are in the order in which they were queued. An early exchange takes the urgent cells. It also takes the
+    other changed cells if there are at most `companions_max`.
+
+    A regular exchange reserves up to half of its places for cells that are not urgent, so that a limit whose cells are
+    all urgent does not delay the others. It also reserves a part for cells without requests whose scheduled check is
+    due. With the first batch of a round (`begins`), urgent cells are taken however recent their last report is; later,
     only those that are due.
     """
     waiting = shard.dirty if early else shard.round
@@ -287,7 +291,7 @@ def _take_stirred(waiting: Lanes, cells: dict[Cell, None], cells_max: int) -> bo
 
 
 def _take_promised(shard: ShardFields, now_ns: int, cells: dict[Cell, None], cells_max: int) -> bool:
-    """Moves quiet cells that are due and worth a report into `cells`; returns whether more may be due."""
+    """Moves cells whose scheduled check finds something to report into `cells`; returns whether more may be due."""
     agenda = shard.agenda
     for _ in range(LOOKS_MAX):
         if agenda.due_ns() > now_ns:

@@ -48,7 +48,7 @@ class AskBudget:
         self.start_over()
 
     def start_over(self) -> None:
-        """Fills the budget."""
+        """Fills the budget, so that the next burst of exchanges may begin at once."""
         self._most = max(SECOND_NS, self.per_second * BURST_NS)
         """The most that the budget holds, in billionths of an exchange."""
         self._credit = self._most
@@ -93,7 +93,8 @@ class AskState:
         self.free_ns = -NEVER_NS
         """If no batch is under way: the moment since which none is."""
         self._stood_ns = 0
-        """For how many nanoseconds in all the exchange loop had not run although it should have, when it last ran."""
+        """For how many nanoseconds in all, up to its last run, the exchange loop did not run although it should
+        have."""
         self._stood_before_ns = 0
         """The value of `_stood_ns` when the last batch was taken."""
         self.distance_ns = 0

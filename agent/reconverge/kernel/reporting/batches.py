@@ -1,4 +1,4 @@
-"""Makes the reports of all cells of a batch, and applies all its answers; the compiled kernel does both in C."""
+"""Makes the reports of all keys of a batch, and applies all its answers; the compiled kernel does both in C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute b
 def report_cells(
     cells: Iterable[Cell], indexes: dict[str, int], now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
 ) -> Reports:
-    """Returns the reports of `cells`, and calls `drop` for each cell that has nothing to report.
+    """Returns the reports of `cells`, each the counts of one key; calls `drop` for a cell that has nothing to report.
 
     `indexes` gives each limit's name its index in the batch; this function adds the limits of the reports.
     """
@@ -41,7 +41,7 @@ def report_cells(
 def report_or_drop(
     cell: Cell, index: int, now_ns: int, in_touch: bool, drop: Callable[[Cell], None]
 ) -> CellReport | None:
-    """Returns the report of a cell. If the cell has nothing to report, calls `drop` for it and returns None."""
+    """Returns the report of one key. If the key has nothing to report, calls `drop` for its cell and returns None."""
     return cell.table.lock.run(_report_or_drop, cell, index, now_ns, in_touch, drop)
 
 
@@ -55,7 +55,7 @@ def _report_or_drop(
 
 
 def hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> bool:
-    """Applies `answer` to the cell of `report`; returns whether requests that wait for room must be woken."""
+    """Stores the hub's `answer` to `report` in the cell; returns whether requests that wait must be woken."""
     return cell.table.lock.run(_hear, cell, report, answer, heard_ns, now_ns)
 
 
@@ -67,12 +67,12 @@ def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now
 
 
 def look_again_at(cell: Cell, now_ns: int) -> bool:
-    """Calls `look_again` with the lock of the cell's limit held."""
+    """Returns what `look_again` returns: whether the key has something to report. Takes the limit's lock."""
     return cell.table.lock.run(look_again, cell, now_ns)
 
 
 def rebase(cell: Cell, now_ns: int) -> None:
-    """Moves a cell to the corrected time of the hub, and queues it for a report if it has use that still counts."""
+    """Adapts a key's counts to the corrected time of the hub; queues the key for a report if its use still counts."""
     cell.table.lock.run(_rebase, cell, now_ns)
 
 
@@ -82,13 +82,13 @@ def _rebase(cell: Cell, now_ns: int) -> None:
 
 
 def rebase_cells(cells: list[Cell], now_ns: int) -> None:
-    """Moves the given cells to the corrected time of the hub."""
+    """Adapts the counts of the given keys to the corrected time of the hub."""
     for cell in cells:
         rebase(cell, now_ns)
 
 
 def apply_answers(reports: Reports, answers: Sequence[CellAnswer], heard_ns: int, now_ns: int) -> list[Cell]:
-    """Applies to the cell of each report its answer; returns the cells whose waiting requests must be woken."""
+    """Stores each answer in the cell of its report; returns the cells whose waiting requests must be woken."""
     news: list[Cell] = []
     for cell, report, answer in zip(reports.cells, reports, answers, strict=True):
         if hear(cell, report, answer, heard_ns, now_ns):

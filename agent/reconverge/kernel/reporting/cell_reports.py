@@ -1,4 +1,4 @@
-"""Makes the report of a cell, and merges the hub's answer into the cell: the node's half of the allowance protocol.
+"""Makes the report of a key, and stores the hub's answer: the node's half of the allowance protocol.
 
 The hub's half is the merge rule (`reconverge_sync.merge`).
 """
@@ -83,16 +83,17 @@ from reconverge.kernel.reporting.requests import let_stay, mark_dirty, request_e
 from reconverge.kernel.reporting.silence import is_comfortable, is_used_up, looks_ns
 
 DEMAND_ARRIVALS = 8
-"""Over about how many requests the demand on a key is averaged."""
+"""The demand on a key is averaged over about this many requests."""
 DEMAND_FAINT = 0.3
 """A key with fewer requests per window than this needs no allowance."""
 BASE_SLACK = 0.8
-"""A base allowance is lowered when this node's share of the capacity is less than this part of it."""
+"""A node lowers the allowance with which it begins each window if its share of the capacity is less than this part of
+it."""
 BUCKET_MARGIN = 1.1
-"""A node needs so large an allowance on a bucket that its part of the drain is its demand times this."""
+"""On a bucket, a node needs an allowance by which its part of the bucket drains at its demand times this factor."""
 ALONE_INTERVALS_MAX = 32
-"""The most sync intervals between two looks at a quiet cell while no other node needs its allowance. The next node that
-needs it may have to wait for as long."""
+"""The most sync intervals between two checks of a key without requests while no other node needs this node's allowance.
+The next node in need may have to wait for as long."""
 SURPLUS_SHARE = 0.03
 """An unused allowance of this share of the capacity or more is worth an early exchange when other nodes may lack it."""
 TIGHT_SHARE = 0.25
@@ -102,11 +103,12 @@ SURPLUS_CHECKS = 8
 SURPLUS_AFTER = 3
 """A node begins to look for unused allowances when 1/SURPLUS_AFTER of the sync interval is over."""
 ROOM_INTERVALS_MAX = 16
-"""The most sync intervals until a key for which the hub had no room is reported again; at first it is one interval."""
+"""The most sync intervals until a key that the hub had no room to store is reported again; at first it is one
+interval."""
 
 
 def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
-    """Lowers the cell's allowances to its need, and returns its report; None if the cell has nothing to report.
+    """Lowers this node's allowances on a key to its need, and returns the key's report; None if nothing is to report.
 
     Allowances are lowered only while the node is in touch with the hub: a node that is cut off keeps its allowances
     until their lease ends.
@@ -158,7 +160,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
 
 
 def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
-    """Returns the report of a cell with its present numbers; `asked` is the report's encoded field of that name."""
+    """Returns the report of a key with its present counts; `asked` is the value of the report's field `asked`."""
     table = cell.table
     current, previous = table.meter.report(cell, now_ns)
     base = cell.base if asked == FORGOTTEN else table.meter.reported_base(cell, now_ns)
@@ -181,7 +183,7 @@ def _said(cell: Cell, limit_index: int, now_ns: int, asked: int) -> CellReport:
 
 
 def _said_allowance(cell: Cell) -> int:
-    """Returns the allowance to report: the cell's, or 0 if this node keeps no allowance beyond its use."""
+    """Returns the allowance to report for a key; 0 if this node keeps no allowance beyond its use."""
     return 0 if keeps_no_allowance(cell) else cell.allowance
 
 
@@ -215,7 +217,7 @@ def _leaves(cell: Cell, in_touch: bool) -> bool:
 
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
-    """Takes back a report that got no answer: queues the cell again, and keeps a key that was marked for eviction."""
+    """Takes back a report that got no answer: queues the key again, and cancels an eviction of the key."""
     if report.forgotten:
         let_stay(cell)
     else:
@@ -225,7 +227,7 @@ def unreport_cell(cell: Cell, report: CellReport) -> None:
 
 
 def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
-    """Installs the hub's answer to `report` in the cell; `heard_ns` is when the hub gave it, by this node's clock."""
+    """Stores the hub's answer to `report` in the cell; `heard_ns` is when the hub answered, by this node's clock."""
     table = cell.table
     cell.room = -1
     table.edges.advance(cell, now_ns)
@@ -281,7 +283,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
 
 
 def _back_off(cell: Cell, answer: CellAnswer, raised: int) -> None:
-    """Doubles the time until the next early exchange while the hub has nothing to grant."""
+    """Doubles the pause before the next early exchange while the hub has nothing to grant; a grant ends the pause."""
     if raised > 0:
         cell.back_off_ns = 0
     elif answer.free < 1:
@@ -289,7 +291,7 @@ def _back_off(cell: Cell, answer: CellAnswer, raised: int) -> None:
 
 
 def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *, same_epoch: bool) -> bool:
-    """Lets the cell be silent from this answer on, if no node needs news of it; returns whether it does."""
+    """Stops reports of a key's charges for a while if no node needs them; returns whether it has stopped them."""
     asks = _asks(cell)
     if not same_epoch or cell.fresh or cell.urgent or cell.leaving or cell.unconfirmed:
         return False
@@ -307,7 +309,7 @@ def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *,
 
 
 def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
-    """Returns `answer`; if the capacity has fallen since the answered report, with its allowances scaled down.
+    """Returns `answer`, with its allowances scaled down if the capacity has fallen since the answered report.
 
     The allowances stay the same parts of the capacity. It may have fallen because the limit was changed, or because the
     key was moved to another plan; see `table/changes.py`.
@@ -336,7 +338,7 @@ def _goes_back(cell: Cell, report: CellReport) -> bool:
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
-    """Handles the hub's answer that it has no room for this key and stores nothing of it: the node reports it later.
+    """Handles the hub's answer that it cannot store this key: drops the allowances, and schedules a later report.
 
     A key about which the hub has never answered otherwise keeps the cold allowance of its policy.
     """
@@ -354,7 +356,7 @@ def _wait_for_room(cell: Cell, now_ns: int) -> None:
 
 
 def look_again(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a quiet cell whose look is due should be reported now; if not, schedules the next look."""
+    """Returns whether a key without requests has something to report now; if not, schedules its next check."""
     interval_ns = cell.table.interval_ns
     kept_at_hub = cell.at_hub or not cell.table.keeps_spare
     if now_ns >= cell.reported_ns + interval_ns or kept_at_hub or _has_surplus(cell, now_ns):
@@ -364,11 +366,10 @@ def look_again(cell: Cell, now_ns: int) -> bool:
 
 
 def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: int) -> None:
-    """Schedules the next look at this cell, in case no request about its key comes before.
+    """Schedules the next check of a key, in case no request for the key comes before.
 
-    The look comes soon while other nodes may lack the allowance that the cell holds, as the hub's last answer shows by
-    a need of theirs. Otherwise, the next look at a cell comes after as much time as the cell has been quiet, until none
-    of its use can count any more and the cell can be dropped.
+    The check comes soon while other nodes may lack the allowance that this node holds, by the hub's last answer.
+    Otherwise it comes after as much time as the key has had no requests, until the key can be dropped.
     """
     table = cell.table
     interval_ns = table.interval_ns
@@ -416,7 +417,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
 
 
 def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
-    """Returns the moment at which a cell that may hold no spare allowance should give back what it does not need.
+    """Returns when a node that may hold no unused allowance on a key should give back what it does not need.
 
     An allowance that no request has asked for goes back at once; an allowance that a request has asked for counts as
     used as soon as it is granted. Use that has expired since is reported when it amounts to a whole request.
@@ -515,10 +516,10 @@ def _expected(cell: Cell) -> float:
 
 
 def _lower_allowances(cell: Cell, used: int, need: float) -> None:
-    """Lowers the allowances to the use, the need, and this node's fair part of the room that no node needs.
+    """Lowers a key's allowances to its use, its need, and a fair part of the capacity that no node needs.
 
-    The room is that of the hub's last answer. If the free part of the limit stays at the hub, all allowance that is not
-    in use goes back.
+    That capacity is the one of the hub's last answer. If the free part of the limit stays at the hub, all allowance
+    that is not in use goes back.
     """
     table = cell.table
     if not table.keeps_spare:
@@ -554,7 +555,7 @@ def _lower_allowances(cell: Cell, used: int, need: float) -> None:
 
 
 def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
-    """Lowers the overdraft to `part`, or to the part of it that is in use if that is more.
+    """Lowers a key's overdraft, what it may use beyond its allowance, to `part`, but not below the overdraft in use.
 
     If overdraft in use were given back, the hub could grant it to another node as well.
     """
@@ -562,7 +563,10 @@ def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """Returns the headroom that the cell keeps: its fair part (`need` of all `needs`) of the capacity last free."""
+    """Returns the unused allowance to keep on a key, by the need and its part (`need` of `needs`) of what is free.
+
+    What is free is the capacity that no node had used at the hub's last answer.
+    """
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0
     if left < needs:
@@ -574,7 +578,7 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
 
 
 def _has_surplus(cell: Cell, now_ns: int) -> bool:
-    """Returns whether the cell holds so much that other nodes may lack that an early exchange is worthwhile."""
+    """Returns whether this node's unused allowance on a key is large enough to give it back by an early exchange."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)

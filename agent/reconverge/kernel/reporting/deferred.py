@@ -1,4 +1,4 @@
-"""Cells that wait for a later exchange than the next one, because their limits have sync intervals of their own."""
+"""Defers reports of keys whose limits have sync intervals of their own, until an exchange in which they are due."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconverge.kernel.reporting.agenda import ShardFields
 from reconverge.kernel.reporting.lanes import Lanes
 
 SORTED_MAX: Final = 1024
-"""The most cells that one call sorts; further cells are reported as if they were due, which does no harm."""
+"""The most keys that one call checks; further keys are reported as if they were due, which does no harm."""
 
 
 class LimitInterval(NamedTuple):
@@ -19,11 +19,11 @@ class LimitInterval(NamedTuple):
 
     interval_ns: int
     interval_min_ns: int
-    """The shortest time between two exchanges of a cell."""
+    """The shortest time between two reports of a key, in nanoseconds."""
 
 
 class Later:
-    """The changed cells of one shard whose limits are not due for an exchange yet, by their limits' sync intervals."""
+    """The changed keys of one shard that wait for a later exchange, grouped by the sync intervals of their limits."""
 
     def __init__(self) -> None:
         self._cells: dict[int, deque[Cell]] = {}
@@ -33,18 +33,18 @@ class Later:
 
     @property
     def intervals_ns(self) -> list[int]:
-        """Returns the sync intervals of the limits that have at least one deferred cell."""
+        """Returns the sync intervals, in nanoseconds, of the limits that have at least one deferred key."""
         return [interval_ns for interval_ns, cells in self._cells.items() if cells]
 
     def holds(self, due: Container[int] | None) -> bool:
-        """Returns whether any cell is deferred whose limit has a sync interval in `due`; None stands for all."""
+        """Returns whether any deferred key's limit has a sync interval in `due`, in nanoseconds; None means any."""
         return any(due is None or interval_ns in due for interval_ns in self.intervals_ns)
 
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
-        """Defers the cells in `waiting` that are not due; puts up to `most` deferred cells that are due back into it.
+        """Defers the keys in `waiting` that are not due, and moves up to `most` deferred keys, now due, to `waiting`.
 
-        `due` has the sync intervals whose limits are due; None stands for all. Returns whether more deferred cells are
-        due.
+        `due` has the sync intervals, in nanoseconds, of the limits that are due; None means all limits. Returns whether
+        more deferred keys are due.
         """
         if due is not None:
             self._put_aside(waiting, due)
@@ -64,7 +64,7 @@ class Later:
         return False
 
     def give_back(self, shard: ShardFields) -> None:
-        """Moves all deferred cells back into the shard's queue to be sorted again, as sync intervals have changed."""
+        """Moves all deferred keys back into the shard's queue, to be sorted again by changed sync intervals."""
         for cells in self._cells.values():
             for cell in cells:
                 if cell.dirty:
@@ -87,10 +87,10 @@ class Later:
 
 
 def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[Cell]) -> None:
-    """Moves urgent cells that may not be reported again yet from the shard to `held`; `let_ask_again` puts them back.
+    """Moves urgent keys of a shard that were reported too recently to `held`; `let_ask_again` puts them back.
 
-    Urgent cells of limits with a sync interval in `due` stay: the regular exchange reports them, however recent their
-    last report is.
+    Keys of limits with a sync interval in `due` stay: the regular exchange reports them, however recent their last
+    report is.
     """
     kept: list[Cell] = []
     for _ in range(min(len(shard.urgent), SORTED_MAX)):
@@ -106,7 +106,7 @@ def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[C
 
 
 def let_ask_again(shard: ShardFields, held: list[Cell]) -> None:
-    """Puts the cells that `hold_back` has moved to `held` back into the shard's queue of urgent cells."""
+    """Puts the keys that `hold_back` has moved to `held` back into the shard's queue of urgent keys."""
     for cell in held:
         shard.urgent.append(cell)
         shard.early_ns = min(shard.early_ns, cell.early_ns)

@@ -1,4 +1,4 @@
-"""A fair queue of the cells of a shard that wait for a report: each limit has a lane, and the lanes take turns."""
+"""A fair queue of the keys of a shard that wait for a report: each limit has its own queue, and they take turns."""
 
 # Theory of operation.
 #
@@ -31,7 +31,7 @@ cells still follow a cell of the same limit, whose lock and numbers are in the p
 
 
 class Lanes:
-    """A queue of cells that wait for a report; limits take turns, a few cells each."""
+    """A queue of cells, each the counts of one key, that wait for a report; limits take turns, a few cells each."""
 
     __slots__ = ("_cycle", "_lanes", "_left", "number")
 

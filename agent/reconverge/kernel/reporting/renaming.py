@@ -1,4 +1,4 @@
-"""Changes a cell when its node gets another name or stops, when the hub loses its data, or when a key is forgotten."""
+"""Changes a key's counts when the node gets another name or stops, the hub loses its data, or a key is forgotten."""
 
 # Theory of operation.
 #
@@ -12,7 +12,7 @@ from reconverge.kernel.reporting.requests import let_stay, mark_dirty
 
 
 def say_again(cell: Cell) -> None:
-    """Queues a cell to be reported in full, because the hub has lost its data about it."""
+    """Queues a key to be reported in full, because the hub has lost its data about the key."""
     cell.room = -1
     measure(cell)
     cell.table.meter.leave_hub(cell)
@@ -26,7 +26,7 @@ def say_again(cell: Cell) -> None:
 
 
 def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
-    """Drops the cell's allowances, because its node gets a new name; later use is reported under that name.
+    """Drops a key's allowances, because its node gets a new name; later use is reported under that name.
 
     If `hub_remembers`, subtracts the use that the hub has confirmed, which it goes on counting under the old name.
     """
@@ -46,7 +46,7 @@ def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
 
 
 def give_up_lapsed_allowance(cell: Cell) -> None:
-    """Drops the cell's allowances, because their lease has ended and the hub may have granted them to other nodes."""
+    """Drops a key's allowances, because their lease has ended and the hub may have granted them to other nodes."""
     if cell.allowance or cell.base or cell.overdraft:
         cell.room = -1
         cell.allowance = cell.base = cell.overdraft = 0
@@ -54,7 +54,7 @@ def give_up_lapsed_allowance(cell: Cell) -> None:
 
 
 def give_up_allowance(cell: Cell, now_ns: int) -> None:
-    """Drops the cell's allowances, because the node stops, and queues the cell for a last report."""
+    """Drops a key's allowances, because the node stops, and queues the key for a last report."""
     let_stay(cell)
     cell.table.edges.advance(cell, now_ns)
     measure(cell)
@@ -66,7 +66,7 @@ def give_up_allowance(cell: Cell, now_ns: int) -> None:
 
 
 def forget_confirmed(cell: Cell, now_ns: int) -> None:
-    """Subtracts from the cell the use that the hub goes on counting under an old name or after a last report.
+    """Subtracts from a key's counts the use that the hub goes on counting under an old name or after a last report.
 
     Until the hub's next answer, that use counts as use of other nodes. A bucket keeps it: there it counts twice, but it
     drains before long.

@@ -1,4 +1,4 @@
-"""Functions by which decisions request a report of a cell: in the next regular exchange, or in an early one."""
+"""Functions by which decisions request a report of a key: in the next regular exchange, or in an early one."""
 
 # Theory of operation.
 #
@@ -30,13 +30,13 @@ from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.cell import Cell, Shard
 
 GRANTED_NS = 50 * MILLISECOND_NS
-"""For how many nanoseconds an allowance is kept for the request that it was granted for, whose thread may not run at
-once."""
+"""The nanoseconds for which an allowance is kept for the waiting request that it was granted for. The thread of the
+request may not run at once."""
 GRANTED_AGAIN_NS = MILLISECOND_NS
 
 
 def mark_dirty(cell: Cell) -> None:
-    """Queues the cell for the next regular exchange of its shard; a new key joins the queue of new keys."""
+    """Queues a key for the next regular exchange of its shard; a new key joins the queue of new keys."""
     if not cell.dirty and not _is_refused(cell):
         cell.comfortable = False
         # Queued before it is marked: a cell that is queued twice does no harm, a missing one is never reported.
@@ -49,7 +49,7 @@ def mark_dirty(cell: Cell) -> None:
 
 
 def report_soon(cell: Cell, now_ns: int) -> None:
-    """Queues the cell for the next regular exchange, and wakes the exchange loop if it may not wake by itself."""
+    """Queues a key for the next regular exchange, and wakes the exchange loop if it may not wake by itself."""
     shard = cell.shard
     # Read before, because a decision of another table may come in between.
     first = not (shard.dirty if cell.heard else cell.table.tallies[shard.index].fresh)
@@ -59,13 +59,13 @@ def report_soon(cell: Cell, now_ns: int) -> None:
 
 
 def stay_silent(cell: Cell, now_ns: int) -> None:
-    """Wakes the exchange loop about a charge that is not reported, if no loop runs that will look at the cell later."""
+    """Wakes the exchange loop after a charge that is not reported, unless a loop runs that will check the key later."""
     if now_ns >= cell.shard.attended_until_ns:
         _want_wake(cell)
 
 
 def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
-    """Requests an early exchange about the cell, if the hub may have something to grant; `spare` is its headroom."""
+    """Requests an early exchange about a key if the hub may grant more; `spare` is the cost that still fits here."""
     table = cell.table
     if table.smooth and cell.allowance > 0:
         return  # its allowance is a part of the rate, which is never used up: only a node without one is in a hurry
@@ -80,7 +80,7 @@ def ask_early(cell: Cell, spare: int, now_ns: int) -> None:
 
 
 def take_interest(cell: Cell, now_ns: int) -> None:
-    """Queues a key that was looked at but not charged for a report, unless the hub's last answer about it is recent.
+    """Queues a key for a report because it was read but not charged, unless the hub's last answer about it is recent.
 
     Requests an early exchange if the hub has never answered about the key.
     """
@@ -92,7 +92,7 @@ def take_interest(cell: Cell, now_ns: int) -> None:
 
 
 def request_early(cell: Cell, when_ns: int) -> None:
-    """Queues the cell for an early exchange, at `when_ns` or soon after."""
+    """Queues a key for an early exchange, at the moment `when_ns` or soon after."""
     if cell.urgent or cell.shard.alone or cell.table.policy.merged_only or _is_refused(cell):
         return
     cell.early_ns = when_ns
@@ -108,7 +108,10 @@ def request_early(cell: Cell, when_ns: int) -> None:
 
 
 def report_recalled(cell: Cell, needs_milli: int, now_ns: int) -> None:
-    """Reports the cell early if it holds an allowance, as another node lacks that; `needs_milli` are all needs."""
+    """Requests an early report of a key if this node holds an allowance on the key, because another node lacks that.
+
+    `needs_milli` are the needs of all nodes together, in thousandths of cost.
+    """
     table = cell.table
     if not table.silence_ns or cell.allowance + cell.base <= 0 or now_ns - cell.reported_ns < table.interval_ns:
         return
@@ -121,7 +124,7 @@ def report_recalled(cell: Cell, needs_milli: int, now_ns: int) -> None:
 
 
 def ask_at_once(cell: Cell, now_ns: int) -> bool:
-    """Queues the cell for the next batch, because a request waits for the answer.
+    """Queues a key for the next batch, because a request waits for the hub's answer about the key.
 
     The batch leaves as soon as no other is under way. Returns False if no answer will come for this request: the key
     shares a count with other keys, too many new keys have asked already, or the budget for asks is used up.
@@ -146,10 +149,10 @@ def ask_at_once(cell: Cell, now_ns: int) -> bool:
 
 
 def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Cell]:
-    """Returns the cells to report now; postpones each cell with an allowance that its request is about to charge.
+    """Returns those of `cells` to report now; postpones each cell whose allowance a woken request is about to charge.
 
-    The request has been woken, but its thread has not run yet: a report now would give its allowance back to the hub.
-    The postponed cells are reported a moment later.
+    The thread of that request has not run yet: a report now would give the allowance back to the hub. The postponed
+    cells are reported a moment later.
     """
     reported = []
     for cell in cells:
@@ -165,7 +168,7 @@ def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Ce
 
 
 def let_stay(cell: Cell) -> None:
-    """Keeps a key that was marked for eviction with its next report."""
+    """Cancels the eviction of a key that was to be dropped after its next report."""
     if cell.leaving:
         cell.leaving = False
         cell.shard.leaving -= 1
@@ -183,7 +186,7 @@ def _want_wake(cell: Cell) -> None:
 
 
 def _is_refused(cell: Cell) -> bool:
-    """Returns whether the cell counts all keys beyond `keys_max` together, which a strict limit therefore refuses.
+    """Returns whether the cell counts all keys beyond `keys_max` together, and its limit is strict and so refuses them.
 
     A key that is counted with other keys now, and by itself before or after, could exceed its limit.
     """

@@ -41,24 +41,25 @@ from reconverge.hub.headroom import NEED_MARGIN, REQUESTS_MIN
 from reconverge.kernel.cell import Cell, closes_ns
 
 NEEDS_MIN: Final = 4
-"""A comfortable cell has at least so many times the headroom, and the fleet so many times the free capacity, that is
-expected to be asked for until the next answer."""
+"""Charges may go unreported only if the cost that the node may still admit is this many times the cost expected until
+the next answer. The capacity that no node has used must be as many times the cost expected on all nodes."""
 FREE_SHARE: Final = 0.25
-"""A cell is comfortable only while this share of the capacity is left beyond the needs of all nodes, and the hub has
-this share of what is left for nodes that hold nothing."""
+"""Charges may go unreported only while this share of the capacity is left beyond the needs of all nodes. The hub must
+also have this share of what is left for nodes that hold nothing."""
 BASE_MARGIN: Final = 1.5
 BASE_SHARE: Final = 0.8
-"""A comfortable cell of a fixed window begins its next window with BASE_MARGIN times its demand, or with BASE_SHARE of
-this node's share of the capacity, so that the node goes on if the hub is away then."""
+"""Charges in a fixed window may go unreported only if the node begins the next window with an allowance of BASE_MARGIN
+times its demand. BASE_SHARE of the node's share of the capacity is enough, too. So the node goes on if the hub is away
+then."""
 GRID_PARTS: Final = 8
-"""Silent cells are looked at at multiples of the longest silence divided by this."""
+"""Keys that are not reported for a while are checked at multiples of the longest silence divided by this number."""
 
 
 def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:
     """Returns whether no node lacks anything of this key, nor will before the longest silence is over.
 
-    `headroom` is the node's, after an answer about the cell's own window; `expected` is the cost that is likely to be
-    asked for here until the next answer.
+    `headroom` is the cost that the node may still admit, after an answer about the present window; `expected` is the
+    cost that is likely to be asked for on this node until the next answer.
     """
     table = cell.table
     if not _may_be_silent(cell) or cell.ask or cell.reserved or not cell.held:
@@ -77,7 +78,7 @@ def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:
 
 
 def is_used_up(cell: Cell) -> bool:
-    """Returns whether the cell's fixed window is used up, as of an answer about that window.
+    """Returns whether a key has used up its fixed window, by the hub's last answer about that window.
 
     False for a limit of few requests, and if the node would begin the next window with too little.
     """
@@ -88,7 +89,7 @@ def is_used_up(cell: Cell) -> bool:
 
 
 def _may_be_silent(cell: Cell) -> bool:
-    """Returns whether the limit has silences, and the key enough requests for each node; none may wait."""
+    """Returns whether charges to the key may go unreported: its quota is large enough, and no request waits."""
     table = cell.table
     if not table.silence_ns or cell.at_hub or cell.waiters:
         return False
@@ -96,7 +97,7 @@ def _may_be_silent(cell: Cell) -> bool:
 
 
 def _begins_well(cell: Cell, needs: float) -> bool:
-    """Returns whether the node begins the cell's next window with enough, if all nodes need `needs` together."""
+    """Returns whether the node begins the key's next window with enough allowance; all nodes need `needs`."""
     table = cell.table
     if not table.meter.aligned or table.small_allowances:
         return True
@@ -106,15 +107,19 @@ def _begins_well(cell: Cell, needs: float) -> bool:
 
 
 def speaks_below(cell: Cell) -> int:
-    """Returns the headroom below which a comfortable cell is reported: seven eighths of that after the last answer.
+    """Returns the headroom, the cost that may still be admitted, below which a key that was not reported is reported.
 
-    The low-water mark is six tenths of it (`cell.LOW_WATER`).
+    It is seven eighths of the headroom after the hub's last answer; `cell.LOW_WATER` is six tenths of that.
     """
     return cell.low_water + cell.low_water * 11 // 24
 
 
 def looks_ns(cell: Cell, now_ns: int, *, asks: bool) -> int:
-    """Returns when a silent cell is looked at again: after the longest silence, or as long as no request has come."""
+    """Returns when to check a key that is not reported, in monotonic nanoseconds.
+
+    That is after the longest silence, or after as long as no request has come if that is longer, on a grid of moments.
+    A key with an allowance for the next window is checked soon after its window if requests ask the hub.
+    """
     table = cell.table
     silence_ns = table.silence_ns
     leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns

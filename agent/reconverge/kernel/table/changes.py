@@ -60,7 +60,7 @@ def why_not(table: LimitState, limit: Limit) -> str | None:
 
 
 def bring_up_to(table: LimitState, now_ns: int) -> list[Cell]:
-    """Brings all cells up to `now_ns`, by the limit that is still in force, and returns them."""
+    """Computes all keys' counts as of `now_ns`, by the limit that is still in force; returns the cells with them."""
     cells = table.all_cells()
     for cell in cells:
         table.edges.advance(cell, now_ns)
@@ -86,13 +86,13 @@ def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
 
 
 def terms_of(table: LimitState, cells: list[Cell]) -> list[PacedTerms | None]:
-    """Returns for each cell the rate at which it pays off its debt now; None for each if the limit is not paced."""
+    """Returns for each key the rate at which it pays off its debt now; None for each if the limit is not paced."""
     pacer = table.pacer
     return [None if pacer is None else pacer.terms(cell) for cell in cells]
 
 
 def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerms | None, now_ns: int) -> None:
-    """Adapts a cell to a changed quota; `before` is the old capacity, `former` the cell's old rate or None."""
+    """Adapts a key's counts to a changed quota; `before` is the old capacity, `former` the key's old rate or None."""
     cell.room = -1
     if cell.shard.alone:
         cell.allowance = cell.base = allowance_alone(table, cell.key)
@@ -112,7 +112,7 @@ def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerm
 
 
 def adapt_to_policy(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Adapts a cell to the table's new policy: the cell keeps at most this node's part of all overdrafts."""
+    """Adapts a key's counts to the table's new policy: the key keeps at most this node's part of all overdrafts."""
     cell.room = -1
     policy = table.policy
     if policy.overshoot_milli != UNBOUNDED:

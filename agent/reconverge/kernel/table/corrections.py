@@ -25,7 +25,7 @@ class HeldSlots(Protocol):
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
-    """Returns the mark of a charge that is made to `cell` now, by which a later correction finds the charge."""
+    """Returns the mark of a charge that is made to a key now, by which a later correction finds the charge."""
     return Mark(cell, cell.epoch, cell.reset_us, table.meter.look(cell))
 
 
@@ -63,7 +63,7 @@ def date_reset_at(table: LimitState, key: str, moment_ns: int, now_ns: int) -> b
 
 
 def last_reset_at(table: LimitState, key: str, now_ns: int) -> int:
-    """Returns the moment at which a key was last reset, by this node's clock; -NEVER_NS if this node knows of no reset.
+    """Returns the monotonic moment at which a key was last reset; -NEVER_NS if this node knows of no reset.
 
     Queues the key for a report, so that the hub's answer brings later resets.
     """

@@ -45,7 +45,7 @@ class Dropping(Protocol):
 
 
 class Dropped:
-    """The tables that a node has dropped because no key was in them; drops tables, and takes them back."""
+    """The tables of limits that a node has dropped because no key was in them; drops tables, and takes them back."""
 
     def __init__(self, kernel: Dropping, reported: dict[str, list[Table]], *, forget: Callable[[str], None]) -> None:
         self._kernel = kernel

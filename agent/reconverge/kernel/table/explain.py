@@ -83,7 +83,7 @@ def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool
 
 
 def usage_as_it_stands(table: LimitState, key: str) -> Usage:
-    """Returns the usage of a key while another call may be changing its cell; changes nothing, and needs no lock."""
+    """Returns the usage of a key while another call may be changing its counts; changes nothing, and needs no lock."""
     cell = table.cells.get(key)
     limit = table.nominal // table.unit
     if cell is None:
@@ -95,9 +95,9 @@ def usage_as_it_stands(table: LimitState, key: str) -> Usage:
 
 
 def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
-    """Returns how much a key has used, rounded up, and this node's allowance, rounded down.
+    """Returns a key's use and this node's allowance, as cost: the use rounded up, the allowance rounded down.
 
-    Queues the key for a report, unless the hub's last answer about it is recent.
+    Queues the key for a report, unless the hub's last answer about the key is recent.
     """
     table.edges.advance(cell, now_ns)
     take_interest(cell, now_ns)
@@ -105,7 +105,7 @@ def usage_at(table: LimitState, cell: Cell, now_ns: int) -> Usage:
 
 
 def peek_at(table: LimitState, key: str, now_ns: int) -> Usage | None:
-    """Returns the usage of a key as `usage_at` does, without queuing a report; None if the key has no cell."""
+    """Returns the usage of a key, without queuing a report; None if the node has no counts of the key."""
     cell = table.cells.get(key)
     if cell is None:
         return None

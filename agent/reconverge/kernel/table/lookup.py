@@ -1,4 +1,4 @@
-"""Finds, creates and drops the cells of a limit. The caller holds the limit's lock."""
+"""Finds, creates and drops cells, each the counts of one key of a limit. The caller holds the limit's lock."""
 
 # Theory of operation.
 #
@@ -45,7 +45,7 @@ def check_size(table: LimitState, cost: int) -> None:
 
 
 def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
-    """Returns the cell of a key, and makes one if there is none.
+    """Returns the cell, the counts, of a key, and makes one if there is none.
 
     If the node has no room for the key, returns the overflow cell, which counts all such keys together. Raises
     InvalidKey if `key` is not a valid key.
@@ -76,7 +76,7 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
 
 
 def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
-    """Returns a new cell for a key, which the caller puts into a store."""
+    """Returns a new cell, with counts of zero, for a key; the caller puts the cell into a store."""
     cell = Cell(key, table, table.shard_of(key), now_ns)
     table.meter.begin(cell, now_ns)
     if cell.shard.alone:
@@ -88,7 +88,7 @@ def new_cell(table: LimitState, key: str, now_ns: int) -> Cell:
 
 
 def drop(table: LimitState, cell: Cell) -> bool:
-    """Removes a cell from the table; returns whether that leaves room for another key."""
+    """Removes a cell, the counts of one key, from the table; returns whether that leaves room for another key."""
     if table.overflow is cell:
         table.overflow = None
         return False
@@ -118,7 +118,7 @@ def _make_room(table: LimitState, now_ns: int) -> bool:
 
 
 def _another(table: LimitState) -> LimitState | None:
-    """Returns the next other limit that has keys, in turn; None if none of the next OTHERS_PASSED limits has any."""
+    """Returns another limit that has keys, each time the next one; None if none of OTHERS_PASSED limits has any."""
     node, peers = table.kernel, list(table.peers.values())
     node.turn += 1
     for number in range(min(len(peers), OTHERS_PASSED)):
@@ -147,8 +147,8 @@ def _drop_one_in_use(table: LimitState, now_ns: int) -> None:
 def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full: bool = False) -> int:
     """Drops the keys without use among the next `count` keys; returns how many were dropped.
 
-    If `keep`, drops none, and only brings these keys up to date. If `full`, and none of them is without use, evicts the
-    key that has used least, if it may be evicted, and remembers its use.
+    If `keep`, drops none, and only brings their counts up to `now_ns`. If `full`, and none of them is without use,
+    evicts the key that has used least, if it may be evicted, and remembers its use.
     """
     if table.compiled:
         gone: int = cast("Any", table.cells).evict(now_ns, count, keep, full)
@@ -170,7 +170,7 @@ def leaves_in_use(table: LimitState) -> bool:
 
 
 def used_if_may_leave(cell: Cell, now_ns: int) -> int:
-    """Returns the use of a cell; NEVER_NS if the cell must stay. The caller has brought the cell up to `now_ns`."""
+    """Returns the use of a key; NEVER_NS if the key must stay. The caller has brought its counts up to `now_ns`."""
     table = cell.table
     used = table.meter.used(cell, now_ns)
     corrected = cell.lows is not None  # a charge to this bucket may yet be given back
@@ -179,7 +179,7 @@ def used_if_may_leave(cell: Cell, now_ns: int) -> int:
 
 
 def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Evicts a cell and remembers its use; returns 1, or 0 if the cell must stay."""
+    """Evicts a key and remembers its use; returns 1, or 0 if the key must stay."""
     if used_if_may_leave(cell, now_ns) == NEVER_NS:
         return 0
     cell.room = -1  # before it is read: another thread may have found the cell, and charge it without the lock
@@ -192,30 +192,30 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
-    """Returns the use that a node without a hub would remember if it evicted the cell.
+    """Returns the use that a node without a hub would remember if it evicted the key.
 
-    Returns -1 if there is nothing to remember, and NEVER_NS if the cell must stay. The compiled kernel calls this.
+    Returns -1 if there is nothing to remember, and NEVER_NS if the key must stay. The compiled kernel calls this.
     """
     return -1 if is_unused(cell, now_ns, keep) else used_if_may_leave(cell, now_ns)
 
 
 def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
-    """Returns whether a cell of a node without a hub has nothing to remember, so that it can be dropped.
+    """Returns whether a key of a node without a hub has nothing to remember, so that it can be dropped.
 
-    Brings the cell up to `now_ns`. Always returns False if `keep`.
+    Brings the key's counts up to `now_ns`. Always returns False if `keep`.
     """
     used = used_now(cell, now_ns)
     return not keep and not cell.waiters and used == 0 and not is_reset_lately(cell, now_ns)
 
 
 def is_reset_lately(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a cell was reset so recently that `Evicted` may still hold its use from before the reset."""
+    """Returns whether a key was reset so recently that `Evicted` may still hold its use from before the reset."""
     fade_ns = cast("LimitState", cell.table).evicted.fade_ns
     return cell.reset_us > 0 and now_ns + cell.shard.offset_ns - 1000 * cell.reset_us < 2 * fade_ns
 
 
 def used_now(cell: Cell, now_ns: int) -> int:
-    """Brings a cell up to `now_ns`, and returns this node's use of its key, rounded up."""
+    """Brings the counts of a key up to `now_ns`, and returns this node's use of the key, rounded up."""
     table = cell.table
     table.edges.advance(cell, now_ns)
     measure(cell)
@@ -223,14 +223,14 @@ def used_now(cell: Cell, now_ns: int) -> int:
 
 
 def may_be_idle(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a cell seems to have no allowance and nothing to report, without bringing it up to `now_ns`."""
+    """Returns whether a key seems to have no allowance and nothing to report, by its counts as they stand."""
     if cell.waiters or cell.held or cell.unconfirmed or now_ns - cell.touched_ns < UNTOUCHED_NS:
         return False
     return not cell.dirty if cell.heard else cell.reset_us == 0
 
 
 def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
-    """Returns whether the use of a cell, `used`, is 0, and it holds no allowance and has nothing left to report."""
+    """Returns whether a key's use, `used`, is 0, and the key holds no allowance and has nothing left to report."""
     if used > 0 or cell.allowance or cell.base or cell.overdraft or table.kernel.is_under_way(cell):
         return False
     return may_be_idle(cell, now_ns)

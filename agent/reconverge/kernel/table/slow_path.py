@@ -1,4 +1,4 @@
-"""The full decision about a key of one limit: compares a cost with the cell's room, and charges it to the cell.
+"""The full decision about a key of one limit: compares a cost with what may still be charged, and charges it.
 
 The caller holds the lock. An exception may come out of a signal handler wherever a function is called; so the fields
 that a charge changes are assigned one after the other, without a call in between.
@@ -18,7 +18,7 @@ from reconverge.policies import FRESH_INTERVALS, View
 
 
 def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
-    """Charges `cost` to a key if it is admitted; returns the key's cell, and whether the cost was admitted.
+    """Charges `cost` to a key if it is admitted; returns the key's cell (its counts), and whether it was admitted.
 
     Raises InvalidKey or CostExceedsQuota.
     """
@@ -31,9 +31,10 @@ def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, b
 
 
 def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cell | None = None) -> tuple[Cell, bool]:
-    """Decides as `decide` does, but without the fast path; afterwards the cell's meter has counted the charge.
+    """Decides as `decide` does, but never by the fast path, which is a single comparison.
 
-    `cell` is the key's cell if the caller has looked it up already, otherwise None.
+    `cell` has the counts of the key if the caller has looked them up already, otherwise None. Returns the cell, and
+    whether `cost` was admitted.
     """
     check_size(table, cost)
     if cell is None:
@@ -54,7 +55,10 @@ def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int
 
 
 def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
-    """Charges `cost`, or counts it as refused; `spare` and `allowed` are what `evaluate` has returned about it."""
+    """Charges `cost`, or counts it as refused if not `allowed`; `spare` is the cost that fits into the allowance.
+
+    `evaluate` has returned both values about this request.
+    """
     meter = table.meter
     if allowed:
         cell.used += cost
@@ -89,7 +93,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 
 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
-    """Queues the cell for a report, soon enough that the hub raises the allowance before it is used up."""
+    """Queues the key for a report, soon enough that the hub raises the allowance before it is used up."""
     cell.touched_ns = now_ns  # also for a mere look: a report keeps the other nodes' use fresh
     report_soon(cell, now_ns)
     if spare < cell.low_water:
@@ -145,7 +149,7 @@ def _count_refused(table: LimitState, cell: Cell, cost: int, now_ns: int) -> Non
 
 
 def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns the cost that this node may still admit: within its allowance, and beyond it as the policy allows."""
+    """Returns the cost that this node may still admit: within its allowance, and beyond that as the policy allows."""
     allowance = usable_allowance(cell, now_ns)
     if cell.shard.alone:
         reach = allowance

@@ -40,9 +40,10 @@ class Listener(Protocol):
 
 
 class LimitState:
-    """One limit on this node. Code that reads or changes a cell holds `lock`.
+    """One limit on this node. Code that reads or changes the counts of a key holds `lock`.
 
-    `Table` adds the methods for callers. The functions of the other modules in this package work on its cells.
+    `Table` adds the methods for callers. The functions of the other modules in this package work on its cells, each the
+    counts of one key.
     """
 
     keeps_spare = True
@@ -109,10 +110,9 @@ class LimitState:
         self.lease_ns = lease_ns
         """For how many nanoseconds after the hub's last answer allowances may be used, or NODES_LEASE_NS."""
         self.phase = int.from_bytes(kernel.hash_key[:6], "little")
-        """By how many nanoseconds the looks at silent cells are shifted; see `reporting/silence.py`."""
+        """By how many nanoseconds this process's checks of unreported keys are shifted; see `reporting/silence.py`."""
         self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
-        """The lock of the cells, held during the arithmetic of one cell, and never during I/O or calls of foreign
-        code."""
+        """The lock held while the counts of a key are computed, and never during I/O or calls of foreign code."""
         self.cells = Store()
         if reported_as is not None:
             first = self.cells if counts_with is None else counts_with.cells
@@ -189,7 +189,7 @@ class LimitState:
         self.evicted.forget()
 
     def all_cells(self) -> list[Cell]:
-        """Returns all cells of the limit; one may be the overflow cell, which counts all keys beyond `keys_max`."""
+        """Returns all cells of the limit, each the counts of one key, or of all keys beyond `keys_max` together."""
         overflow = self.overflow
         return self.cells.in_order() if overflow is None else [*self.cells.in_order(), overflow]
 

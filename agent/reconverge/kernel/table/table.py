@@ -130,7 +130,6 @@ class Table(LimitState):
         self.choose_path()
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by `pool` from now on: a copy of the limit with the part of its quota that no share has taken."""
         super().count_by(pool)
         self.waiter = waiter_for(self)
 
@@ -150,7 +149,6 @@ class Table(LimitState):
             charge_at_once(self)
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns whether the limit admits `cost` for `key`; if so, charges it. Never waits."""
         if cost is not _ONE or kind is not None:
             cost = self.cost_of(cost, kind)
         return self.allow_at(key, cost * self.unit, self.now_ns())
@@ -165,7 +163,6 @@ class Table(LimitState):
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides and charges as `allow` does; returns the decision with its grounds. Never waits."""
         return self.hit_at(key, self.cost_of(cost, kind) * self.unit, self.now_ns())
 
     def hit_at(self, key: str, cost: int, now_ns: int) -> Decision:
@@ -205,7 +202,6 @@ class Table(LimitState):
         return explain(self, cell, cost, allowed, now_ns), (Charged(self, at, unit),)
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns the answer that `hit` would give, without charging anything."""
         return self.test_at(key, self.cost_of(cost, kind) * self.unit, self.now_ns())
 
     def test_at(self, key: str, cost: int, now_ns: int) -> Decision:
@@ -250,14 +246,20 @@ class Table(LimitState):
         self.tell(key)  # its own `tell` was too early
 
     def date_reset(self, key: str, moment_ns: int) -> bool:
-        """Sets the moment of the last reset of `key` for all nodes; see `date_reset_at`."""
+        """Sets the moment of the last reset of `key` for all nodes to `moment_ns`, by this node's monotonic clock.
+
+        Returns False if this node cannot report the moment; see `date_reset_at`.
+        """
         try:
             return self.lock.run(date_reset_at, self, key, moment_ns, self.now_ns())
         except Reentry:
             return False
 
     def last_reset_ns(self, key: str) -> int:
-        """Returns the moment at which `key` was last reset on any node; see `last_reset_at`."""
+        """Returns the monotonic moment at which `key` was last reset on any node; -NEVER_NS if none is known.
+
+        Queues the key for a report, so that the hub's answer brings later resets.
+        """
         try:
             return self.lock.run(last_reset_at, self, key, self.now_ns())
         except Reentry:
@@ -322,7 +324,7 @@ class Table(LimitState):
         return self.lock.run(_explain_held, self, cell, cost, self.now_ns())
 
     def cell_in_use(self, key: str) -> Cell | None:
-        """Returns the cell of `key`, in which slots were just taken; None if there is none.
+        """Returns the cell, the counts, of `key`, in which slots were just taken; None if there is none.
 
         The cell may be in another table by now, because the plan of the key may have changed; see `tiers.py`.
         """
@@ -372,7 +374,7 @@ class Table(LimitState):
 
     @staticmethod
     def verdict(cell: Cell, allowed: bool, now_ns: int) -> Verdict:
-        """Returns the verdict for a decision about a cell at `now_ns`, which has admitted the request if `allowed`."""
+        """Returns the verdict for a decision about a key at `now_ns`, which has admitted the request if `allowed`."""
         slice_number = 0 if cell.history is None else cell.history.date + cell.history.shift
         return Verdict(allowed, cell.epoch, now_ns + cell.shard.offset_ns, cell.heard or cell.shard.alone, slice_number)
 
@@ -406,7 +408,6 @@ class Table(LimitState):
             listener.tell(key)
 
     def refuse_reentry(self) -> Decision:
-        """Returns the refusal of a request that is made while its own thread is in the middle of another decision."""
         self.note_reentry()
         return Reentered(False, self.nominal // self.unit, 0, REENTRY_RETRY_S, 0.0, inf, self.name, certain=False)
 
@@ -421,7 +422,7 @@ class Table(LimitState):
         self.kernel.put_off(partial(work, *args))
 
     def usage_as_it_stands(self, key: str) -> Usage:
-        """Returns the usage of a key while another call may be changing its cell; changes nothing."""
+        """Returns the usage of a key while another call may be changing its counts; changes nothing."""
         self.note_reentry()
         return usage_as_it_stands(self, key)
 

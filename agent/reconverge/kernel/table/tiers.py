@@ -39,7 +39,7 @@ from reconverge.kernel.table.state import LimitState
 
 
 def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
-    """Moves the cell of a key into `table` from the other table that has it, and returns it; None if none has it.
+    """Moves the counts of a key into `table` from the other table that has them; returns them, or None if none has.
 
     If `table` was dropped, it becomes one of the node's tables again.
     """

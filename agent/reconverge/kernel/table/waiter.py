@@ -32,7 +32,7 @@ class Waiter:
         self._table = table
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns how much cost fits, and whether the first waiting request may go. Charges nothing."""
+        """Returns how much cost fits into the allowance, and whether the first waiting request may go."""
         return evaluate(self._table, cell, cost, now_ns)
 
     def go(self, cell: Cell, cost: int, spare: int, now_ns: int) -> None:
@@ -58,7 +58,7 @@ class Waiter:
         return retry_after_ns(table, cell, cost, left, now_ns)
 
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
-        """Returns the least time that a request must wait behind a cost of `ahead`, in nanoseconds.
+        """Returns the least nanoseconds that a request must wait behind requests of the cost `ahead`.
 
         With a hub it is the time for which all nodes' use certainly leaves no room, without `ahead`: other nodes may
         give back allowances that they do not use.
@@ -75,7 +75,7 @@ class Waiter:
         return min(table.meter.wait_ns(cell, allowance, together, now_ns), NEVER_NS)
 
     def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns the nanoseconds for which certainly no node has room for `cost`, by all reports; 0 if one may."""
+        """Returns the nanoseconds for which certainly no node has room for `cost`; 0 if one may have room."""
         table = self._table
         if not cell.heard or table.smooth or table.meter.slots:
             return 0  # a larger allowance pays off a debt faster, and a slot may be given back at any moment
@@ -85,7 +85,7 @@ class Waiter:
         return nothing_free_ns(table, cell, cost, now_ns)
 
     def queue_up(self, cell: Cell, cost: int, now_ns: int, cells: list[Cell]) -> None:
-        """Counts a request as waiting in the cell, and adds the cell to `cells`."""
+        """Counts a request as waiting for the key of `cell`, and adds the cell to `cells`."""
         if not cell.waiters:
             # Evaluated before the waiter counts, so that the time until now is not taken for the delay of a timer.
             fits = self.evaluate(cell, cost, now_ns)[1]

@@ -158,7 +158,7 @@ class PostedIndex:
         self._awaited.hear(message)
 
     def _may_follow(self, stamp: Stamp) -> bool:
-        """Whether `stamp` is one that a leader may have written after the index that this member knows."""
+        """Returns whether a leader may have written `stamp` after the index that this member knows."""
         known = self._stamp
         if not self._message:
             return True

@@ -41,7 +41,7 @@ class PostedSettings:
 
     @property
     def waits(self) -> bool:
-        """Whether settings have been sent that have not come back yet."""
+        """Returns whether settings have been sent to the broker that have not come back yet."""
         return self._awaited.waits
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:

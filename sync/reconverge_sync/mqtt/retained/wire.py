@@ -47,7 +47,7 @@ class Awaited:
 
     @property
     def waits(self) -> bool:
-        """Whether this member still awaits the return of any message."""
+        """Returns whether this member still awaits the return of any message."""
         return bool(self._futures)
 
     def hear(self, message: bytes) -> None:

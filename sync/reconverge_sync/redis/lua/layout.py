@@ -1,4 +1,4 @@
-"""The layout of cells and entries at a Redis, and the formats of rows for `struct` in Lua, for the scripts."""
+"""The layout, for scripts, of the counts of a key and of a node's part of them, and the formats of rows in Lua."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconverge.hub.report import ANSWER_ROWS, REPORT_ROW, REPORT_ROWS, Status
 from reconverge_sync import codec
 
 SUMS: Final = b"g"
-"""The field of a cell's hash that has its sums."""
+"""The field in the Redis hash of a cell (the record of one key) that contains the sums over all nodes."""
 DEPARTED_FIELD: Final = b"-"
 LOANS: Final = b"l"
 CELL: Final = (
