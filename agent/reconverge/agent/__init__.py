@@ -1,4 +1,4 @@
-"""One node of a fleet: the `Agent` that programs use, and the parts of which it is made."""
+"""The `Agent` that programs use, which is one node of a fleet, and the parts of which it is made."""
 
 from reconverge.agent.agent import Agent
 

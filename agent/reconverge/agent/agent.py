@@ -270,9 +270,9 @@ class Agent:
         )
 
     def _prepare_exchanges(self, parts: Parts) -> None:
-        """Makes the objects that exchange with the hub, without starting them.
+        """Makes the objects that exchange with the hub, without starting them; registers the agent for forks.
 
-        Registers the agent, so that it starts over in a forked child, and sends its last reports when the process ends.
+        So the agent starts over in a forked child. It also sends its last reports when the process ends.
         """
         settings = self._settings
         self._lifecycle = Lifecycle(
@@ -423,8 +423,8 @@ class Agent:
     ) -> Limiter:
         """Declares a limit with these quotas, by the settings that rate limits and slots share. Returns its limiter.
 
-        `daring` holds `policy`, `max_overshoot`, `cold_allowance` and `scarce`; `parents` are the tables of the parent,
-        and `terms` define the bans.
+        `daring` holds `policy`, `max_overshoot`, `cold_allowance` and `scarce`; `parents` are the tables of the limit
+        whose share this is, and `terms` define the bans.
         """
         sync_interval = in_seconds(sync_interval)
         self._check_switch_and_interval(switch, sync_interval, quotas)
@@ -491,7 +491,6 @@ class Agent:
         return limiter
 
     def _policy_for(self, *, slots: bool) -> Policy:
-        """Returns the policy of limits that name none: of limits in flight if `slots`, else of rate limits."""
         return self._slots_policy if slots else self._policy
 
     def drop_tiers(self, names: Iterable[str]) -> None:
@@ -516,7 +515,6 @@ class Agent:
     def _check_switch_and_interval(
         self, switch: Switch | None, sync_interval: float | None, quotas: Mapping[str, Limit]
     ) -> None:
-        """Raises InvalidSetting if the switch, the interval or a lease is invalid for a limit with these quotas."""
         if switch is not None:
             checked_switch(switch)
         if sync_interval is not None:
@@ -536,7 +534,7 @@ class Agent:
         parents: tuple[Any, ...] | None,
         terms: BanTerms | None,
     ) -> tuple[Limiter, bool]:
-        """Returns the limiter called `name`, and whether it was declared before. Makes it if it was not.
+        """Returns the limiter called `name`, newly made if needed, and True if the limit was declared before.
 
         Raises LimitConflict.
         """
@@ -576,7 +574,6 @@ class Agent:
         return terms
 
     def _check_free(self, wanted: Iterable[tuple[str, Limit]]) -> None:
-        """Raises LimitConflict if a name is taken; `wanted` pairs each name with the limit that is to have it."""
         for name, limit in wanted:
             self._kernel.composites.refuse(name, limit)
             table = self._kernel.tables.get(name)
@@ -596,7 +593,6 @@ class Agent:
         return bans
 
     def _set(self, limiter: Limiter, cap: str | None, switch: Switch | None, sync_interval: float | None) -> None:
-        """Applies the cap, switch and interval of a declaration to its limiter; None leaves a setting unchanged."""
         if cap is not None:
             limiter.control.cap(cap)
         if switch is not None:
@@ -611,9 +607,9 @@ class Agent:
     def limiter(self, name: str, kind: type[AnyLimiter]) -> AnyLimiter: ...
 
     def limiter(self, name: str, kind: type[Limiter] = RateLimiter) -> Limiter:
-        """Returns the limiter called `name`: of a limit on a rate, or one of class `kind` (`Limiter`: of any class).
+        """Returns the limiter called `name`, which must be of class `kind` (`Limiter`: of any class).
 
-        Raises UnknownLimit, and InvalidSetting for a limiter of another class.
+        Raises UnknownLimit if no limit has the name, and InvalidSetting for a limiter of another class.
         """
         if name not in self._limiters:
             raise UnknownLimit(name, self._limiters)
@@ -621,11 +617,14 @@ class Agent:
 
     @property
     def switched(self) -> Switch:
-        """Returns the agent's own switch. A limit whose own switch refuses less follows its own."""
+        """Returns the agent's own switch: "on", "shadow" or "off".
+
+        A limit whose own switch refuses less follows its own.
+        """
         return self._switched
 
     def switch(self, to: Switch) -> None:
-        """Switches all limits at once, from the next decision on: the kill switch. See `Limiter.switch`.
+        """Switches all limits of this agent to "on", "shadow" (refuse nothing) or "off", from the next decision on.
 
         Each limit follows the agent's switch or its own, whichever refuses less; so when the agent is "on", each limit
         follows its own. Exchanges go on. A switch that is published for the fleet replaces the agent's as long as it is
@@ -636,9 +635,9 @@ class Agent:
             limiter.control.set_agent_switch(self._switched)
 
     def reset(self) -> None:
-        """Forgets what all keys that this process has counted have used, and ends their bans, as between two tests.
+        """Erases the counts and bans of all keys that this process has counted, on all nodes, as between two tests.
 
-        Each key is reset as by `RateLimiter.reset`, on all nodes. Slots that are held stay held.
+        Each key is reset as by `RateLimiter.reset`. Slots that are held stay held.
         """
         for limiter in list(self._limiters.values()):
             if isinstance(limiter, RateLimiter):
@@ -646,7 +645,7 @@ class Agent:
 
     @property
     def limiters(self) -> dict[str, Limiter]:
-        """The limiters of all limits that this agent has declared, by name."""
+        """Returns the limiters of all limits that this agent has declared, by name."""
         return dict(self._limiters)
 
     def change_pace(
@@ -667,19 +666,17 @@ class Agent:
     def plan_pace(
         self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> Callable[[], None]:
-        """Checks a change of the interval. Returns a function that makes it and cannot fail; see `change_pace`."""
+        """Checks a change of the sync interval as `change_pace` does; returns a function that makes it without fail."""
         if limit is not None:
             self.limiter(limit, Limiter)
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
 
     def _look_at_windows(self, limiters: Sequence[Limiter]) -> None:
-        """Logs limits whose windows are too short for the interval of their exchanges."""
         for limiter in () if self._kernel.alone else limiters:
             bans = limiter.control.bans
             self._short_windows.look((*limiter.control.tables, *(() if bans is None else bans.tables)))
 
     def _take_pace(self) -> None:
-        """Makes the exchanges follow a changed sync interval; logs limits whose windows are too short for it."""
         self._look_at_windows(list(self._limiters.values()))
         for syncer in self._lifecycle.syncers:
             syncer.take_pace()
@@ -843,7 +840,7 @@ class Agent:
         return await self._erasing.forget(plain_identity(identity), self._lifecycle, wait_s=in_seconds(wait))
 
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
-        """Registers a bound method that is called when an identity is erased, as long as its object lives.
+        """Registers a bound method to be called whenever an identity is erased, as long as the method's object lives.
 
         The method gets a function that returns whether a name is to be erased. The method must neither wait nor raise.
         """
@@ -851,7 +848,10 @@ class Agent:
 
     @property
     def in_doubt(self) -> str:
-        """Returns the default of integrations for a request that memory cannot decide for certain."""
+        """Returns how integrations treat a request that memory cannot decide for certain: `ask:25ms` or `refuse`.
+
+        `ask:25ms` waits for the hub for at most the given time; `refuse` lets memory decide.
+        """
         return self._in_doubt
 
     @property
@@ -861,27 +861,27 @@ class Agent:
 
     @property
     def clock(self) -> Clock:
-        """The agent's source of time, by default the clocks of the system."""
+        """Returns the agent's source of time, by default the clocks of the system."""
         return self._clock
 
     @property
     def answers(self) -> int:
-        """The number of exchanges with this agent that the hub has answered since the process began or forked."""
+        """Returns how many exchanges with this agent the hub has answered since the process began or forked."""
         return self._lifecycle.exchanges.answered
 
     @property
     def cut_off(self) -> bool:
-        """Returns whether some shard of the hub did not answer its last exchange; False before the first exchange."""
+        """Returns whether a shard of the hub did not answer its last exchange; False before the first exchange."""
         return any(syncer.failing for syncer in self._lifecycle.syncers)
 
     @property
     def requires_hub(self) -> bool:
-        """Whether the agent was made with `require_hub`."""
+        """Returns whether the agent was made with `require_hub`."""
         return self._required.required
 
     @property
     def ready(self) -> bool:
-        """Whether the hub has answered so recently that the node's allowances are still valid."""
+        """Returns whether the hub has answered so recently that the node's allowances are still valid."""
         now_ns = self._clock.monotonic_ns()
         return all(now_ns < shard.lease_until_ns for shard in self._kernel.shards)
 
@@ -940,22 +940,22 @@ class Agent:
 
     @property
     def watch(self) -> AnswerStats:
-        """Returns statistics of the hub's answers: how long exchanges took, and which keys have nearly used a quota."""
+        """Returns statistics of the hub's answers: durations of exchanges, and keys that have nearly used a quota."""
         return self._lifecycle.exchanges.watch
 
     def add_hooks(self, hooks: Hooks) -> None:
-        """Reports events to `hooks`, on a separate thread that compares the agent's counters once a second.
+        """Calls the methods of `hooks` for events of this agent, within about a second, on a separate thread.
 
         See `reconverge.hooks`.
         """
         self._hook_dispatcher.add(hooks)
 
     def remove_hooks(self, hooks: Hooks) -> None:
-        """Stops reporting events to `hooks`."""
+        """Stops calling the methods of `hooks` for events."""
         self._hook_dispatcher.remove(hooks)
 
     def look(self) -> None:
-        """Reports to the hooks at once all events since the last report, which otherwise comes once a second."""
+        """Calls the hooks at once for all events since the last call, which otherwise happens once a second."""
         self._hook_dispatcher.look()
 
     def __reduce__(self) -> NoReturn:
@@ -984,9 +984,9 @@ class Agent:
         return follower
 
     def wake_followers(self) -> None:
-        """Wakes the exchanges, so that the followers that are due read at the hub now. Never waits, on any thread.
+        """Makes objects that read published data, added by `follow`, read at once if they are due. Never waits.
 
-        Call it when a follower has become due earlier than planned. Unlike a decision, it starts no exchanges.
+        Call it when such an object has become due earlier than planned. Unlike a decision, it starts no exchanges.
         """
         if self._lifecycle.running:
             self._lifecycle.wake()

@@ -31,10 +31,10 @@ _shared_kernels: dict[tuple[str, str], Kernel] = {}
 
 
 class Parts(NamedTuple):
-    """The hub with which a node exchanges, and the kernel by which it decides."""
+    """The parts of one agent: the hub with which it exchanges, and the kernel by which it decides."""
 
     hub: Hub | None
-    """The hub; None for `memory://`."""
+    """The hub; None for `memory://`, with which no node exchanges."""
     hub_name: str
     """The hub's name in messages and statistics, without passwords."""
     kernel: Kernel

@@ -88,13 +88,12 @@ _FOREIGN: Final = re.compile(
 """The names of variables that this project's own tests set, or that Kubernetes sets for a service."""
 
 _said = set[str]()
-"""The warnings about variables that this process has logged already."""
 
 
 def hub_as_said(hub: H | str | None) -> H | str:
-    """Returns `hub`; if it is None, the URL in the environment. Without a URL, logs a warning and returns `memory://`.
+    """Returns `hub`; if it is None, the URL in `RECONVERGE_HUB`; without that, `memory://`, with a warning once.
 
-    Logs it once in a process. Raises InvalidSetting, with the variable's name, for an invalid URL in the environment.
+    Raises InvalidSetting, with the variable's name, for an invalid URL in the environment.
     """
     if hub is not None:
         return hub

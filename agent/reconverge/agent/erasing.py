@@ -44,18 +44,17 @@ KEYS_AT_ONCE: Final = 1000
 STEPS_MAX: Final = 1_000_000
 """The largest number of steps of a search at the hub. More would mean a thousand million keys there, and so a fault."""
 Names = Callable[[str], bool]
-"""A function that returns whether the identity with this name is to be erased."""
+"""A predicate: called with a name, it returns True if the identity with this name is to be erased."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The result of an order to forget an identity."""
+    """The result of an order to erase an identity: how much was removed, and how much is left."""
 
     cells: int
-    """The number of keys of limits that were removed from the hub; without a hub, from this node.
+    """The number of keys of limits that this search removed from the hub; without a hub, from this node.
 
-    Nodes remove their dropped keys from the hub themselves, and may do so before this search.
-    """
+    Nodes remove their dropped keys from the hub themselves, and may do so before this search."""
     kept: int
     """The number of keys of limits that stay at the hub, because nodes still have them."""
     rows: int
@@ -65,7 +64,7 @@ class Forgotten:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left of the identity at the hub, as far as the search could find out."""
+        """Returns whether nothing is left of the identity at the hub, as far as the search could find out."""
         return not (self.kept or self.problem)
 
 
@@ -83,12 +82,11 @@ class Erasing:
         self._logged = LoggedOnce()
         self._listeners: list[WeakMethod[Callable[[Names], None]]] = []
         self.forget_keys: Callable[[set[tuple[str, str]]], None] = lambda _keys: None
-        """A function that is called with the keys that this node has dropped, as pairs of limit and key."""
+        """A function that is called with the keys that this node has dropped, as pairs (limit, key)."""
         self.leaving: dict[tuple[str, str], int] = {}
-        """The keys that this node has yet to drop, as pairs of limit and key; each with the time at which it stops
-        trying."""
+        """The keys that this node has yet to drop, as pairs (limit, key), each with the time at which it gives up."""
         self._to_drop: list[tuple[str, str]] = []
-        """The keys that this node has dropped and the hub still has, as pairs of limit and key."""
+        """The keys that this node has dropped and the hub still has, as pairs (limit, key)."""
         self._tables: dict[str, Table] = {}
         """The tables of the keys to drop, by limit; kept here as the node may drop a limit meanwhile."""
         self.begin()
@@ -101,7 +99,7 @@ class Erasing:
         self._marks: set[str] = set()
         """The hashes of identities in orders that this node has read and not carried out yet."""
         self._hubs = 1
-        """The number of hubs that can erase."""
+        """The number of hubs that can erase, as of the last read; 1 before the first."""
         self._began_ns = self._clock.monotonic_ns()
         self._logs: dict[int, OrderLog] = {}
         """The orders that were read, by the index of the hub: if there are two hubs, each has orders of its own."""
@@ -184,10 +182,10 @@ class Erasing:
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next read at the hub is one short question: there is one hub, and nothing to erase.
+        """Returns whether the next read at the hub is one short question, as with one hub and nothing to erase.
 
-        With two hubs, the read takes place beside the exchanges: a hub that does not answer must not delay exchanges
-        with the other hub.
+        If False, the read takes place beside the exchanges: a hub that does not answer must not delay exchanges with
+        the other hub.
         """
         return self._hubs == 1 and not (self._marks or self.leaving or self._to_drop)
 
@@ -277,7 +275,7 @@ class Erasing:
 
 
 class HubQuestion(Protocol):
-    """A function that asks one hub: calls `question` with the hub, and returns the answer. Raises HubUnavailable."""
+    """A function that calls `question` with one hub, and returns the answer. Raises HubUnavailable."""
 
     def __call__(self, question: Callable[[Eraser], Awaitable[T]], /) -> Awaitable[T]: ...
 
@@ -296,9 +294,10 @@ async def erase_at(
     hasher: KeyHasher | None,
     wait_s: float,
 ) -> Forgotten:
-    """Sends the hubs the order to erase an identity, and searches them until none has any of its keys.
+    """Orders all nodes, through the hubs, to erase an identity; searches the hubs until none has any of its keys.
 
-    It ends after `wait_s` seconds, but searches once at least. Raises HubUnavailable.
+    Stops after `wait_s` seconds, but searches once at least. Returns what was erased and what is left. Raises
+    HubUnavailable.
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s

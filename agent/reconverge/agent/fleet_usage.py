@@ -21,7 +21,7 @@ from reconverge.policies import STRICT
 
 SECOND_US: Final = 1_000_000
 KEY_BYTES_MAX: Final = 1 << 12
-"""The length in bytes of the longest key that a program which counts no keys reads at the hub."""
+"""The length in bytes of the longest key that can be read by a program without limits of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,24 @@ class FleetUsage:
     """The use of one quota by a key on all nodes together."""
 
     used: int
-    """The cost on all nodes that still counts, rounded up: as reported, and for departed nodes the most that they may
+    """The cost that counts at present, on all nodes together, rounded up; of departed nodes, the most that they may
     have used."""
     left: int
-    """`limit` less `used`, at least 0; nodes may have used a part of it already, by allowances whose use they have not
-    reported."""
+    """The cost that still fits: `limit` less `used`, at least 0. Nodes may have used a part of it that they have yet to
+    report."""
     allowances: int
-    """The unused part of the allowances of live nodes, by their last reports; a part of `left`."""
+    """The part of `left` that live nodes may use without the hub, by their last reports."""
     limit: int
-    """The quota (for a bucket: its capacity) and the cost that `soft` adds; the smallest that any live node has."""
+    """The most that may be used: the quota (of a bucket, its capacity) and what `soft` adds; the least of all live
+    nodes."""
     nodes: int
     """The number of live nodes that have the key."""
     next_free: float
-    """Seconds until a cost of 1 fits if nothing more is charged; 0.0 if it fits now."""
+    """The seconds until a cost of 1 fits, if nothing more is charged; 0.0 if it fits now."""
     learning: float
     """The seconds for which the hub grants nothing of this key because it has lost data; usually 0.0."""
     fleetwide: bool
-    """Whether the hub has answered; if not, the values are from this node's memory, and `problem` has the reason."""
+    """Whether the hub has answered. If False, the values are from this node's memory, and `problem` has the reason."""
     problem: str = ""
     """A sentence about the reason why the hub has not answered; empty if it has."""
 
@@ -97,7 +98,7 @@ async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hu
 
 
 def asking_kernel(namespace: str, hub: Hub) -> Kernel:
-    """Returns a kernel that decides nothing: it only declares limits in order to read their keys at `hub`."""
+    """Returns a kernel, without keys, that only declares limits, in order to read their keys at `hub`."""
     return Kernel(
         SystemClock(),
         namespace=namespace,
@@ -110,9 +111,9 @@ def asking_kernel(namespace: str, hub: Hub) -> Kernel:
 
 
 async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
-    """Returns the use of a key by each of `limits`, which other nodes declare, by name. Raises HubUnavailable.
+    """Returns by name the use of a key for each of `limits`, which other nodes have declared.
 
-    Leaves out quotas that conflict with others, which no node can have declared.
+    Leaves out quotas that conflict with others, which no node can have declared. Raises HubUnavailable.
     """
     kernel = asking_kernel(namespace, hub)
     tables: dict[str, Table] = {}
@@ -127,7 +128,6 @@ async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespa
 
 
 def _fleet_usage(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
-    """Returns the use of a key in requests, from the hub's answer in the units of its ledger."""
     used, limit = -(-reading.used // table.unit), reading.capacity // table.unit
     return FleetUsage(
         used=used,

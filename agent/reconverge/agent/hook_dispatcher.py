@@ -35,14 +35,14 @@ from reconverge.stats import READY, STARTING, STATES, AgentStats, Health
 logger = logging.getLogger("reconverge")
 
 PACE_S: Final = 1.0
-"""The seconds between two looks at the counters."""
+"""The seconds between two comparisons of the agent's counters."""
 
 
 KNOWN: Final = tuple(name for name in vars(Hooks) if not name.startswith("_"))
-"""The names of all events' methods."""
+"""The names of all methods of `Hooks`, one for each kind of event."""
 _INHERITED: Final = frozenset(getattr(cls, name) for cls in (Hooks, SilentHooks) for name in KNOWN) | {None}
 ALIKE_MIN: Final = 0.85
-"""How similar a method's name must be to that of an event to be a misspelling, as `difflib` counts it."""
+"""The similarity, by `difflib` from 0 to 1, from which on a method's name counts as a misspelt event."""
 
 
 def _check_names(hooks: object) -> None:
@@ -79,12 +79,12 @@ class HookDispatcher:
         self._agent = weakref.ref(agent)  # the dispatcher's thread must not keep an agent that is otherwise unused
         self._hooks: tuple[Hooks, ...] = ()
         self.failures = 0
-        """The number of exceptions that hooks, and looks at the counters, have raised."""
+        """The number of exceptions in hooks and in comparisons of the counters."""
         self._lock = new_lock()  # a hook may ask for a look
         self.start_over()
 
     def start_over(self) -> None:
-        """Starts anew, also in a forked child, which has neither its parent's thread nor its counts."""
+        """Drops the thread and the remembered counts, as a forked child has neither of its parent's."""
         self._end = threading.Event()  # fork: this makes another one for the child
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -96,7 +96,7 @@ class HookDispatcher:
             self._begin()
 
     def add(self, hooks: Hooks) -> None:
-        """Reports events to `hooks` from now on. Raises InvalidSetting for a class in place of an object."""
+        """Calls methods of `hooks` for events from now on. Raises InvalidSetting for a class in place of an object."""
         if isinstance(hooks, type):
             raise InvalidSetting("hooks", hooks, f"is a class; pass an object of it: add_hooks({hooks.__name__}())")
         _check_names(hooks)
@@ -105,7 +105,7 @@ class HookDispatcher:
         self._hooks = (*self._hooks, hooks)
 
     def remove(self, hooks: Hooks) -> None:
-        """Stops reporting events to `hooks`."""
+        """Stops calling the methods of `hooks` for events."""
         self._hooks = tuple(each for each in self._hooks if each is not hooks)
         agent = self._agent()
         if not self._hooks and agent is not None:
@@ -176,9 +176,10 @@ class HookDispatcher:
         self._thread.start()
 
     def _new(self, what: str, name: str, total: int) -> int:
-        """Returns by how much a counter has risen since the last look, at which it was remembered.
+        """Returns by how much a counter has risen since this method was last called for it, and stores `total`.
 
-        `total` is its present value, `what` the kind of event that it counts, and `name` the limit or the reason.
+        `total` is the counter's present value, `what` the kind of event that it counts, and `name` the limit or the
+        reason.
         """
         risen = total - self._seen[what, name]
         self._seen[what, name] = total
@@ -229,7 +230,7 @@ def _taken(queue: deque[Any]) -> Iterator[Any]:
 
 
 class _Keys:
-    """The keys that events of one kind, such as refusals, were about, by limit, until hooks are called with them."""
+    """The keys that events of one kind, such as refusals, were about, by limit; kept until hooks are called."""
 
     def __init__(self) -> None:
         self._keys: dict[str, dict[str, None]] = {}

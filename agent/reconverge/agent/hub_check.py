@@ -27,7 +27,7 @@ logger = logging.getLogger("reconverge")
 
 
 class RequiredHub:
-    """Holds whether an agent must have the answer of its hub before it begins, and whether that was checked.
+    """Stores whether an agent must have an answer of its hub before it begins, and whether that was checked.
 
     Args:
         required: see `Agent(require_hub=...)`.
@@ -41,13 +41,16 @@ class RequiredHub:
         self._unheeded = required
 
     def checks(self) -> None:
-        """Notes that a check of the hub begins. Raises InvalidSetting if nothing has named a hub; see `named`."""
+        """Records that a check of the hub begins.
+
+        Raises InvalidSetting if neither program nor environment names a hub.
+        """
         if not self._named:
             raise InvalidSetting("hub", None, f"is not set, so there is no hub to check; pass one, or set {HUB}")
         self._unheeded = False
 
     def begins_unchecked(self) -> None:
-        """Notes that a decision starts the exchanges without a check; logs an error if a check was required."""
+        """Records that a decision starts the exchanges without a check; logs an error if a check was required."""
         if self._unheeded:
             self._unheeded = False
             logger.error(
@@ -59,7 +62,7 @@ class RequiredHub:
 def until_answered(
     exchanges: ExchangeDriver, syncers: Sequence[Syncer], *, hub_name: str, timeout_s: float
 ) -> Iterator[float]:
-    """Asks every shard of the hub. Until all have answered, yields the seconds that the caller has to sleep each time.
+    """Checks whether every shard of the hub answers; until all have, yields the seconds to sleep before the next step.
 
     Raises:
         HubUnavailable: a setting keeps the hub from answering, or it has not answered for `timeout_s`.

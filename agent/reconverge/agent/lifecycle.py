@@ -1,7 +1,7 @@
-"""Starts, wakes, replaces and stops the runner of one agent's exchanges.
+"""Starts, wakes, replaces and stops the thread or task in which one agent exchanges with its hub.
 
-At any time at most one runner exchanges: a thread (`ThreadRunner`) or a task of a running event loop (`TaskRunner`). A
-decision that has something to report wakes it, or starts a thread if there is none.
+At any time at most one such runner exchanges: a thread (`ThreadRunner`) or a task of a running event loop
+(`TaskRunner`). A decision that has something to report wakes the runner, or starts a thread if there is none.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ logger = logging.getLogger("reconverge")
 AnyRunner = TypeVar("AnyRunner", ThreadRunner, TaskRunner)
 T = TypeVar("T")
 ANSWERS: Final = 2
-"""How long to wait for an answer, in exchange timeouts: more than one, as an exchange may be under way."""
+"""The longest wait for an answer, in exchange timeouts: more than 1, as an exchange may be in progress."""
 
 
 class Lifecycle:
-    """The exchanges of one agent, and the runner that owns them.
+    """The exchanges of one agent, and the thread or task that makes them.
 
     Args:
         parts: the hub and the kernel.
@@ -66,15 +66,15 @@ class Lifecycle:
         self.required = required
         self._register = register
         self.followers: list[Follower] = []
-        """Objects that read published data at the hub; they are kept when the exchanges begin anew."""
+        """Objects that read published data at the hub; they stay when the exchanges begin anew."""
         self._refusal = ""
         """The reason why no thread can exchange in this process, once it was logged; empty before."""
         self.runner: ThreadRunner | TaskRunner | None = None
         self.ended = False
         """Whether the process ends; decisions then start no exchanges any more."""
         self._in_use = None if "://" not in parts.hub_name else AgentInUse(parts.hub_name, parts.kernel.namespace)
-        """Warns of a second agent at the same hub. None for a hub that is an object, as tests make several agents of
-        one, and for an agent of a `with` block."""
+        """Warns of a second agent of this process at the same hub. None for a hub that is an object, as tests make
+        several agents of one, and for an agent of a `with` block."""
         self.begin()
 
     def begin(self) -> None:
@@ -98,7 +98,7 @@ class Lifecycle:
             self._kernel.wake = self.wake
 
     def in_a_block(self) -> None:
-        """Notes that a `with` block holds the agent and will stop it, so that a second agent causes no warning."""
+        """Records that a `with` block holds the agent and will stop it; a second agent causes no warning then."""
         if self._in_use is not None:
             self._in_use.ends()
             self._in_use = None
@@ -145,7 +145,7 @@ class Lifecycle:
             self._in_use.ends()
 
     def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
-        """Checks the hub as `Agent.check` does, but yields the seconds that the caller has to sleep each time."""
+        """Checks the hub as `Agent.check` does, and yields, instead of sleeping, the seconds to sleep each time."""
         timeout_s = in_seconds(timeout)
         check_seconds("timeout", timeout_s, 0.0, 3600.0)
         self.required.checks()
@@ -154,12 +154,12 @@ class Lifecycle:
 
     @property
     def running(self) -> bool:
-        """Whether a runner exchanges, or is about to."""
+        """Returns whether a thread or task makes the exchanges, or is about to."""
         return self.listening is not None
 
     @property
     def listening(self) -> ThreadRunner | TaskRunner | None:
-        """The runner that exchanges, or is about to; None if the next decision has to start one."""
+        """Returns the thread or task that exchanges, or is about to; None if the next decision has to start one."""
         runner = self.runner
         if runner is None or not runner.listening:
             # Of several that were started at the same moment, another one may have got to exchange.
@@ -171,12 +171,12 @@ class Lifecycle:
 
     @property
     def alive(self) -> list[Runner]:
-        """The runners that have not ended: the one that exchanges, and one that waits for its end."""
+        """Returns the threads or tasks that have not ended: the one that exchanges, and one that waits for its end."""
         runners = dict.fromkeys([self.exchanges.owner, self.runner])
         return [runner for runner in runners if runner is not None and runner.alive]
 
     def succeed(self, kind: Callable[..., AnyRunner]) -> AnyRunner:
-        """Starts a runner of class `kind`, which takes over as soon as the present runner has ended. Returns it."""
+        """Starts a runner of class `kind`, which begins to exchange when the present runner has ended. Returns it."""
         # Stored before it is started: an error in between leaves a runner that never begins, and is soon replaced.
         self.runner = runner = kind(self.exchanges)
         self._register()
@@ -186,7 +186,7 @@ class Lifecycle:
         return runner
 
     def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
-        """Makes the runner call `question` with the hub, in its own loop; starts the exchanges if needed.
+        """Calls `question` with the hub, in the event loop of the exchanges, which it starts if needed.
 
         Returns a future of the result. Raises HubUnavailable if too many questions wait, or the process ends.
         """
@@ -212,7 +212,7 @@ class Lifecycle:
             raise HubUnavailable("timeout", f"{undone} within {timeout_s:g} s; {advice}") from None
 
     def wake(self) -> None:
-        """Wakes the runner because a cell has something to report; starts a runner if there is none.
+        """Wakes the thread or task that exchanges, because a key has something to report; starts one if needed.
 
         Called in the middle of decisions, also in signal handlers and finalizers, so it never waits.
         """
@@ -231,9 +231,9 @@ class Lifecycle:
                     )
 
     def _last_words_for_closed_loop(self) -> ThreadRunner:
-        """Starts a thread that sends the last report, as the event loop that exchanged was closed without sending it.
+        """Starts a thread that sends the last report, as the event loop of the exchanges was closed before that.
 
-        If no thread can be started, sends it on the calling thread. Returns the runner.
+        If no thread can be started, sends it on the calling thread. Returns the thread's runner.
         """
         with contextlib.suppress(RuntimeError):
             return self.succeed(ThreadRunner)

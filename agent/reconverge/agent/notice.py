@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 _logged = LoggedOnce()
-"""The messages about the installation that any agent of this process has logged."""
 
 
 def log_installation() -> None:
@@ -41,7 +40,7 @@ def log_installation() -> None:
 
 
 class AgentInUse:
-    """Logs, once for each hub and namespace, that a process begins a second agent while the first is not stopped.
+    """Logs once, for each hub and namespace, that a process uses a second agent while the first is not stopped.
 
     An agent that is made anew in each call counts from nothing each time, so no limit would ever refuse.
     """
@@ -57,7 +56,7 @@ class AgentInUse:
         self._number = next(self._numbers)
 
     def begins(self) -> None:
-        """Notes that the agent exchanges from now on; logs a warning if another one does, and was not stopped."""
+        """Records that the agent exchanges from now on; warns if another agent does, too, and was not stopped."""
         known = self._unstopped.setdefault((os.getpid(), self._hub_name, self._namespace), set())
         if len(known) < 2:
             known.add(self._number)
@@ -71,7 +70,7 @@ class AgentInUse:
             )
 
     def ends(self) -> None:
-        """Notes that the agent was stopped."""
+        """Records that the agent was stopped."""
         self._unstopped.get((os.getpid(), self._hub_name, self._namespace), set()).discard(self._number)
 
 
@@ -82,7 +81,10 @@ class ShortWindows:
         self._logged = LoggedOnce()
 
     def look(self, tables: Iterable[Table]) -> None:
-        """Logs the quotas with short windows among `tables`, which are new or may have another interval."""
+        """Logs those of `tables` whose windows are too short for their sync interval.
+
+        They are new, or have a new interval.
+        """
         for table in tables:
             short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
             if short and self._logged.is_new(table.name):
@@ -104,7 +106,7 @@ def _log_short_window(table: Table) -> None:
 
 
 def log_soft(quotas: Mapping[str, Limit]) -> None:
-    """Logs the quotas of a limit which are so small that `soft` adds nothing to them."""
+    """Logs the quotas of a limit that are so small that the setting `soft`, an extra fraction, adds nothing to them."""
     for name, limit in quotas.items():
         if limit.soft and limit.capacity == limit.nominal:
             logger.warning(
@@ -118,7 +120,7 @@ def log_soft(quotas: Mapping[str, Limit]) -> None:
 
 
 def log_switch_again(name: str, before: str, after: str) -> None:
-    """Logs that a limit was declared again with another switch, which is in force for all code that uses the limit."""
+    """Logs that a limit was declared again with another switch; the new switch holds for all users of the limit."""
     if before != after:
         logger.warning(
             "reconverge: the limit %r was declared before, and is declared again with switch=%r, which takes it from "
@@ -132,7 +134,7 @@ def log_switch_again(name: str, before: str, after: str) -> None:
 
 
 def log_reentry(name: str) -> None:
-    """Logs that a limit was asked for a decision in the middle of another decision about it."""
+    """Logs that a decision about a limit was interrupted, and in the interruption another was requested."""
     logger.warning(
         "reconverge: the limit %r was asked in the middle of a decision about it, by a signal handler, a finalizer or "
         "the like on the same thread. Such a request is refused, because nothing can be charged at that moment; "

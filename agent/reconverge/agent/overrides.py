@@ -21,7 +21,7 @@ OF_CONTRACTS = "is a limit of contracts, which published settings can only switc
 
 
 class Overrides:
-    """The published settings in force on one agent, and the settings among them that cannot be applied there.
+    """The published settings in force on one agent, and those of them that cannot be applied there.
 
     `take_pace` is called with the name of a limit, or None for all limits of the agent, and with the published interval
     in seconds, or None for the node's own. It raises InvalidSetting for an interval that is too long for leases.
@@ -70,5 +70,5 @@ class Overrides:
             self._unfit[name] = "; ".join(problems)
 
     def with_refusals(self, stats: FleetSettingsStats) -> FleetSettingsStats:
-        """Returns `stats` with the limits whose cap was applied, and the reasons why settings cannot be applied."""
+        """Returns `stats`, completed by the limits whose cap was applied, and by why settings cannot be applied."""
         return replace(stats, capped=tuple(sorted(self._capped)), unfit=dict(self._unfit))

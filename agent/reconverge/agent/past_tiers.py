@@ -1,4 +1,4 @@
-"""Drops limits that an agent has declared as tiers and needs no more, once no key is left in them.
+"""Drops limits that an agent has declared by `Agent.tier` and needs no more, once no key is left in them.
 
 See `kernel/table/dropping.py`.
 """
@@ -15,17 +15,17 @@ from reconverge.kernel import Kernel
 from reconverge.limiter.faces.limiter import Limiter
 
 LOOK_NS: Final = SECOND_NS
-"""The nanoseconds between two looks for limits without keys; each look goes through all past tiers."""
+"""The nanoseconds between two searches for limits without keys."""
 
 
 class PastTiers:
-    """Drops limits that one agent has declared as tiers and does not need any more. It is a `Follower`.
+    """Drops limits, declared by `Agent.tier`, that an agent does not need any more. Runs beside the exchanges.
 
     Tables are dropped in the thread of the exchanges, between two of them; on a node without a hub, at once.
     """
 
     brief = True
-    """True: a look asks the hub nothing."""
+    """True: the hub is asked nothing."""
 
     def __init__(self, kernel: Kernel, clock: Clock, limiters: dict[str, Limiter], lock: RLock) -> None:
         self._kernel = kernel
@@ -47,11 +47,14 @@ class PastTiers:
             self.look()
 
     def keep(self, name: str) -> None:
-        """Keeps the limit `name` from being dropped, as it is declared again. The caller has the declarations' lock."""
+        """Keeps the limit `name`, which is declared again, from being dropped.
+
+        The caller holds the declarations' lock.
+        """
         self._names.pop(name, None)
 
     def look(self) -> None:
-        """Drops each past limit that has no key."""
+        """Drops each limit added by `add` that has no key left."""
         with self._lock:
             while self._kernel.dropped.back:
                 self._names.setdefault(self._kernel.dropped.back.pop())
@@ -63,6 +66,5 @@ class PastTiers:
         return self._next_ns if self._names or self._kernel.dropped.back else NEVER_NS
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:  # noqa: ARG002  # see `Follower`
-        """Drops each past limit that has no key; asks the hub nothing."""
         self.look()
         self._next_ns = self._clock.monotonic_ns() + LOOK_NS

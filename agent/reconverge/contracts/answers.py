@@ -62,7 +62,8 @@ class ContractDecision:
     None if the request is allowed, or the customer has no contract.
     """
     pending: bool = False
-    """Whether the decision is provisional: the page of the contracts that has this customer is still being fetched."""
+    """Whether the decision is provisional, because the page (part) of the contracts with this customer is being
+    fetched."""
 
     @property
     def known(self) -> bool:
@@ -89,7 +90,7 @@ class ContractDecision:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One limit that decides a request: its limiter, the key that it counts, and its switch (on, shadow or off)."""
+    """One limit that decides a request, with its limiter, the key under which it counts, and its switch."""
 
     term: Term
     limiter: Limiter
@@ -98,7 +99,7 @@ class Asked:
 
     @property
     def shadow(self) -> bool:
-        """Whether the contract has switched the limit to shadow, so that it refuses nothing."""
+        """Returns whether the contract has switched the limit to shadow, so that the limit refuses nothing."""
         return self.switch == "shadow"
 
     @property
@@ -107,7 +108,7 @@ class Asked:
         return label_of(self.term)
 
     def price(self, cost: int, kind: str | None) -> tuple[int, str | None]:
-        """Returns the cost and the kind of request to charge to this limit; no kind if the limit has no costs by kind.
+        """Returns the cost and the kind of request to charge to this limit; the kind is None without costs by kind.
 
         If this limit is of a former contract and has no costs by kind, a cost above the largest that it can admit is
         reduced to the largest.
@@ -119,13 +120,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The limits that are in force for a customer (its terms), each with its limiter."""
+    """A customer's limits in force, with their limiters, as computed once and cached."""
 
     plan: str
     parts: tuple[tuple[Term, Limiter], ...]
     until: float
     plain: RateLimiter | None
-    """The limiter, if the contract has only one that counts by the customer alone and is switched on; else None."""
+    """The limiter, if the contract has just one limit, which counts by the customer alone and is on; else None."""
     pending: bool = False
     """Whether these terms are provisional, until the customer's page has come."""
 
@@ -135,7 +136,7 @@ class Standing:
 
 
 def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
-    """Returns the key under which a limit counts a request, made of the facts that `by` names."""
+    """Returns the key under which a limit counts a request, made of the facts, such as customer and user, in `by`."""
     if len(by) == 1:
         return customer if by[0] == CUSTOMER else facts[by[0]]
     return SEPARATOR.join(written(customer if fact == CUSTOMER else facts[fact]) for fact in by)
@@ -147,7 +148,10 @@ def missing_fact(term: Term, facts: Mapping[str, str]) -> str | None:
 
 
 def check_facts(term: Term, facts: Mapping[str, object]) -> None:
-    """Raises InvalidKey if a fact by which the limit counts is empty or not text, so that no key can contain it."""
+    """Checks that each fact by which the limit counts is text and not empty, so that a key can contain it.
+
+    Raises InvalidKey.
+    """
     for fact in term.by:
         value = facts[fact] if fact != CUSTOMER else fact
         if not isinstance(value, str):
@@ -174,7 +178,7 @@ def hub_name(term: Term) -> str:
 
 
 def cells_name(term: Term) -> tuple[object, ...]:
-    """Returns a tuple that is equal for two limits exactly if they count in the same cells, under the same keys."""
+    """Returns a tuple that is equal for two limits exactly if they share their counts, under the same keys."""
     return hub_name(term), *(getattr(term.limit, name) for name in COUNTED_BY)
 
 
@@ -200,7 +204,7 @@ def unwritten(text: str) -> str:
 
 
 def label_of(term: Term) -> str:
-    """Returns the limit's name in a `ContractDecision`, such as "calls", or "calls (former 10/minute by customer)"."""
+    """Returns the limit's name for users, such as "calls", or "calls (former 10/minute by customer)"."""
     return f"{term.name} (former {tier_name(term.limit)} by {', '.join(term.by)})" if term.former else term.name
 
 

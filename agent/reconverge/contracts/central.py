@@ -1,4 +1,4 @@
-"""A central limiter that decides recorded requests by a contracts document, each at its own recorded moment."""
+"""Decides recorded requests by a contracts document, each at its recorded moment, as one server for all would."""
 
 # Theory of operation.
 #
@@ -47,10 +47,13 @@ INTERVAL_NS: Final = SECOND_NS
 
 
 class CustomerRequest(NamedTuple):
-    """One recorded request. Item i of `facts`, `costs` or `settles` belongs to item i of the same field of `Shape`."""
+    """One recorded request of a customer.
+
+    Item i of `facts`, `costs` or `settles` belongs to item i of the same field of `Shape`.
+    """
 
     moment_ns: int
-    """Nanoseconds since 1970; never earlier than the moment of the previous request."""
+    """The moment in nanoseconds since 1970; never earlier than that of the previous request."""
     customer: str
     facts: tuple[str, ...] = ()
     costs: tuple[int, ...] = ()
@@ -61,14 +64,15 @@ class CustomerRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of a recording that name facts or limits, the duration of requests, and the end of the recording."""
+    """The columns of a recording (the facts and the limits that they belong to), and how long requests take."""
 
     facts: tuple[str, ...] = ()
     """The names of the facts, in the order of `CustomerRequest.facts`."""
     costs: tuple[str, ...] = ()
     """The limit of each of `CustomerRequest.costs`, or EVERY_LIMIT; for all other limits a request costs 1."""
     settles: tuple[str, ...] = ()
-    """The limit of each of `CustomerRequest.settles`, or EVERY_LIMIT; for all other limits nothing is added."""
+    """The limit of each of `CustomerRequest.settles`, or EVERY_LIMIT; other limits charge nothing at the end of a
+    request."""
     settle_after_ns: int = 0
     """The duration of a request in nanoseconds, after which `CustomerRequest.settles` are added."""
     ends_ns: int = NEVER_NS
@@ -95,7 +99,8 @@ class _CentralAsk:
     term: Term
     table: Table
     facts: tuple[int, ...] | None
-    """The indexes of the facts by which the limit counts; -1 is the customer. None if it counts by customer alone."""
+    """The indexes, in a request's facts, of those by which the limit counts; -1 is the customer. None if it counts by
+    the customer alone."""
     cost: int
     """The index of the cost in `CustomerRequest.costs`; -1 if a request costs 1."""
     settle: int
@@ -190,7 +195,6 @@ class CentralLimiter:
                     self._table((name, each.limit), name, each.limit)
 
     def _be_at(self, moment_ns: int) -> None:
-        """Sets the clock to `moment_ns`, and charges the settlements of all requests that have ended by then."""
         settlements = self._settlements
         while settlements and settlements[0].due_ns <= moment_ns:
             over = settlements.popleft()
@@ -265,7 +269,6 @@ class CentralLimiter:
         return table
 
     def _table(self, place: tuple[object, ...], name: str, limit: Limit) -> Table:
-        """Returns the table that is stored under `place`; if there is none, declares `limit` as `name` to make one."""
         table = self._tables.get(place)
         if table is None:
             table = self._tables[place] = self._kernel.table(f"{name}#{len(self._tables)}", limit, STRICT)
@@ -298,7 +301,7 @@ def _key_of(facts: Sequence[str]) -> str:
 
 
 def _switched(claims: Sequence[_CentralClaim], moment_ns: int) -> tuple[list[_CentralClaim], list[_CentralClaim]]:
-    """Returns two lists: the claims on limits that are on, and those on limits in shadow; drops all other claims."""
+    """Returns the claims (costs for keys) on limits that are on, and those on limits in shadow; drops all others."""
     words = [switch_at(claim.asked.term, claim.key, moment_ns / SECOND_NS) for claim in claims]
     pairs = list(zip(words, claims, strict=True))
     return [claim for word, claim in pairs if word == "on"], [claim for word, claim in pairs if word == "shadow"]
@@ -338,7 +341,6 @@ def _has_room(claim: Claimed, refusing: Claimed) -> bool:
 
 
 def _would_admit(table: Table, key: str, cost: int) -> bool:
-    """Returns whether a table would admit `cost` for `key` now; `Table.test` is slower, as it makes a `Decision`."""
     try:
         return table.lock.run(_foreseen, table, key, cost * table.unit, table.now_ns())
     except CostExceedsQuota:
@@ -351,8 +353,4 @@ def _foreseen(table: Table, key: str, cost: int, now_ns: int) -> bool:
 
 
 def _names(claims: Sequence[_CentralClaim], admitted: Sequence[bool]) -> tuple[str, ...]:
-    """Returns the names of the limits that have False in `admitted`, without duplicates.
-
-    A limit and the former limit that it has replaced have the same name.
-    """
     return tuple(dict.fromkeys(claim.asked.term.name for claim, fits in zip(claims, admitted, strict=True) if not fits))

@@ -86,7 +86,7 @@ from reconverge.runtime.locks import new_lock
 
 WITHIN_S: Final = 0.025
 MEETING_S: Final = 1.0
-"""How long `meet` and `reset` wait for the page of a customer, in seconds."""
+"""The seconds for which `meet` and `reset` wait for the page of the contracts that has a customer."""
 ONLY_CUSTOMER: Final = (CUSTOMER,)
 IN_A_GUARD: Final = (
     "would take a slot that nothing gives back; decide by a guard, which gives it back when the response has ended: "
@@ -133,7 +133,7 @@ class Contracts:
     ) -> None:
         self.agent = checked_class("agent", agent, Agent, "write Contracts(agent, document)")
         self.meter = meter
-        """The meter that counts each request, if there is one."""
+        """The meter that counts each request for billing; None if there is none."""
         self.reader: ContractsReader | None = None
         """The reader of the contracts at the hub, which `follow_hub` sets and whose `stats()` has its counters."""
         self._policy = policy
@@ -145,7 +145,8 @@ class Contracts:
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._formerly: tuple[dict[str, Standing], ...] = ()
-        """Cached standings by former documents; those that were made without a page are still needed."""
+        """Cached limits of customers by former documents; those that were made without the customer's page are still
+        needed."""
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
         self._declared: set[str] = set()
         """The names of all limiters that were declared and not dropped since."""
@@ -213,7 +214,7 @@ class Contracts:
         return self._decided(customer, standing, asked, joined, answers, cost, kind)
 
     def test(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
-        """Returns the decision that `hit` would return now; charges nothing."""
+        """Returns the decision that `hit` would make now, and charges nothing."""
         standing = self.standing(customer)
         asked = self.asked(customer, standing, facts)
         decisions = {each.label: _decision_of(each, each.limiter.test, cost, kind) for each in asked}
@@ -344,7 +345,7 @@ class Contracts:
         return explained(customer, standing.plan, standings, fleetwide=True)
 
     def standing(self, customer: str) -> Standing:
-        """Returns the limits in force for a customer with their limiters, from a cache if the entry is still valid."""
+        """Returns a customer's limits in force with their limiters, from a cache if the entry is still valid."""
         standing = self._standings.get(customer) if isinstance(customer, str) else None
         if standing is None or (standing.until < inf and is_past(standing, self._document, customer, self._now_s())):
             standing = self._stand(customer)
@@ -353,7 +354,7 @@ class Contracts:
     def asked(
         self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
     ) -> list[Asked]:
-        """Returns the limits, except those that are off, that decide a request with `facts`, each with its key.
+        """Returns the limits that decide a request with `facts`, each with its key; leaves out limits that are off.
 
         Raises MissingFact if a limit counts by a fact that `facts` lacks; with `lenient`, leaves that limit out.
         """
@@ -364,7 +365,6 @@ class Contracts:
     def _places(
         self, customer: str, standing: Standing, facts: Mapping[str, str], *, lenient: bool = False
     ) -> list[Asked]:
-        """Returns the same limits as `asked`, and also the limits that are off."""
         places = []
         for term, limiter in standing.parts:
             missing = missing_fact(term, facts)
@@ -429,7 +429,6 @@ class Contracts:
         return Jointly(members)
 
     def _plainly(self, customer: str, standing: Standing, decision: Decision) -> ContractDecision:
-        """Returns the decision of a contract whose only limit has made `decision`."""
         return self._answer(customer, standing, {standing.parts[0][0].name: decision})
 
     def _counted(self, answer: ContractDecision, standing: Standing, cost: int, kind: str | None) -> ContractDecision:
@@ -478,7 +477,6 @@ class Contracts:
             meter.erase(is_named)
 
     def _stand(self, customer: str) -> Standing:
-        """Returns a new `Standing` of a customer, that is, its limits in force with their limiters, and caches it."""
         check_identity(customer, "customer")
         while True:
             with self._lock:
@@ -520,7 +518,6 @@ class Contracts:
         return Standing(terms.plan, parts, terms.until, plain, pending)
 
     def _begin_standings_anew(self) -> None:
-        """Moves all cached limits of customers to `_formerly`, as another document applies. The caller has the lock."""
         self._formerly = (self._standings, *self._formerly)
         self._standings = {}
 
@@ -535,7 +532,6 @@ class Contracts:
                 self._formerly = (kept,) if kept else ()
 
     def _let_go_of(self, customer: str) -> None:
-        """Drops the cached limits in force of a customer, so that its next request looks them up again."""
         for standings in (self._standings, *self._formerly):
             standings.pop(customer, None)
 
@@ -631,7 +627,6 @@ class Contracts:
         return [(term, limiter) for term, limiter in found.values() if term.by != (CUSTOMER,)]
 
     def _met(self) -> list[str]:
-        """Returns the names of the customers of whose use this node has counts."""
         met = dict[str, None]()
         for term, limiter in {cells_name(term): (term, limiter) for term, limiter in self._all_parts()}.values():
             for key in limiter.control.keys_beside() if CUSTOMER in term.by else ():
@@ -644,7 +639,7 @@ class Contracts:
         return (part for parts in self._plans.values() for part in parts)
 
     def check_customers(self, customers: Iterable[tuple[str, Customer]], document: Document) -> None:
-        """Raises InvalidContracts if a cap of this node does not fit a customer's own limit."""
+        """Checks that this node's caps allow the customers' own limits. Raises InvalidContracts."""
         for identity, customer in customers if self._caps else ():
             for name, override in customer.limits.items():
                 cap, own = self._caps.get(name), document.plans[customer.plan].limits.get(name)
@@ -659,21 +654,22 @@ class Contracts:
 
 
 def _joined(asked: Sequence[Asked]) -> list[Asked]:
-    """Returns the limits that are decided and charged together: those that are on and have neither slots nor bans."""
     return [each for each in asked if not each.shadow and (can_be_joined(each.limiter) or is_closed(each.limiter))]
 
 
 def _closed_to(
     joined: Sequence[Asked], cost: int, kind: str | None
 ) -> list[tuple[Decision, Reservation | None]] | None:
-    """Returns the decisions of all `joined` limits, without a charge, if one has a quota of 0; else returns None."""
+    """Returns the tested decisions of all `joined` limits if one of them has a quota of 0; else None.
+
+    Charges nothing.
+    """
     if not any(is_closed(each.limiter) for each in joined):
         return None
     return [(_decision_of(each, each.limiter.test, cost, kind), None) for each in joined]
 
 
 def _without_slots(asked: list[Asked], method: str) -> list[Asked]:
-    """Returns `asked` unchanged. Raises NeedsSlot, before any charge, if one limit counts requests in progress."""
     for each in asked:
         if isinstance(each.limiter, SlotLimiter):
             raise NeedsSlot(each.label, method, IN_A_GUARD)

@@ -186,8 +186,7 @@ def _limit(table: written.LimitTable, *path: str) -> Limit:
 def _at_fault(text: str, given: Mapping[str, Any]) -> Iterable[str]:
     """Returns the path to the first invalid field of a limit.
 
-    The fields `given` are added one after the other to the limit string `text`; the first that makes it invalid is at
-    fault.
+    Adds the fields `given` one after the other to the limit string `text`; the first that makes it invalid is at fault.
     """
     said: dict[str, Any] = {}
     if not _makes_sense(text, said):
@@ -238,7 +237,6 @@ def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str)
 
 
 def _check_ends(plans: Mapping[str, Plan]) -> None:
-    """Raises InvalidContracts if plans follow each other in a circle, or a chain of plans is too long."""
     for name in plans:
         seen, at = {name}, plans[name].then
         while at is not None:

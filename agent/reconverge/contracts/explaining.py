@@ -66,21 +66,22 @@ class LimitStanding:
     off: bool = False
     """Whether the limit is off for this customer, so that it does not even count."""
     lines: int = 0
-    """The sum of the nodes' allowances, if they are known; a part of `remaining`."""
+    """The sum of the allowances of all nodes, which they may use without the hub; 0 if unknown. It is a part of
+    `remaining`."""
 
     @property
     def refuses(self) -> bool:
-        """Whether this limit refuses the customer's next request of cost 1."""
+        """Returns whether this limit refuses the customer's next request of cost 1."""
         return not self.decision.allowed and not self.shadow and not self.off
 
     @property
     def switch(self) -> str:
-        """How the limit is switched for this customer: "on", "shadow" or "off"."""
+        """Returns the limit's switch for this customer: "on", "shadow" or "off"."""
         return "off" if self.off else "shadow" if self.shadow else self.decision.switch
 
     @property
     def would_refuse(self) -> bool:
-        """Whether this limit is in shadow for the customer, and would refuse its next request if it were on."""
+        """Returns whether this limit, in shadow for the customer, would refuse the next request if it were on."""
         return not self.off and (self.decision.would_refuse or (self.shadow and not self.decision.allowed))
 
 
@@ -104,15 +105,16 @@ class LimitExplained:
     remaining: int
     """The cost that may still be used, as far as it is known; 0 or more."""
     lines: int
-    """The part of `remaining` in nodes' allowances, which other nodes may refuse for a moment; 0 if not known."""
+    """The part of `remaining` that nodes hold as allowances, so that other nodes may refuse it for a moment; 0 if
+    unknown."""
     refill_s: float
-    """Seconds between two moments at which a part of the quota comes back; 0 if no time brings it back."""
+    """The seconds between two moments at which a part of the quota comes back; 0 if no time brings it back."""
     wait_s: float
-    """Seconds until the next request may go on; 0.0 if it may now, infinite if no moment is known."""
+    """The seconds until the next request may go on; 0.0 if it may now, infinite if no moment is known."""
     by: tuple[str, ...]
     """The names of the request's facts by which the limit counts."""
     switch: str
-    """How the limit is switched: "on", "shadow" or "off"."""
+    """The limit's switch: "on", "shadow" or "off"."""
     certain: bool
     """Whether `allowed` is certain: no answer of the hub would change it."""
     former: bool
@@ -121,7 +123,7 @@ class LimitExplained:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The explanation for one customer: whether it is admitted now, and if not, which limits refuse it, how long."""
+    """The explanation for one customer: whether it is admitted now, else which limits refuse, and for how long."""
 
     customer: str
     plan: str
@@ -130,13 +132,14 @@ class Explanation:
     refused_by: tuple[str, ...]
     """The names of the limits that refuse, the one to wait for longest first."""
     wait_s: float
-    """Seconds until the customer can go on; 0.0 if it can now, infinite if no moment is known."""
+    """The seconds until the customer can go on; 0.0 if it can now, infinite if no moment is known."""
     limits: tuple[LimitExplained, ...]
     """All limits of the contract, in the order of the contract."""
     sentence: str
     """The explanation in plain English, to be pasted into an answer to the customer."""
     fleetwide: bool = False
-    """Whether the use is that of all nodes, from the hub and at most a sync interval old; else one node's view."""
+    """Whether the use is that of all nodes, from the hub and at most a sync interval old. If False, it is one node's
+    view."""
     problem: str = ""
     """The reason why the hub has not returned the use, without names of hosts; empty if it has, or was not asked."""
 
@@ -347,7 +350,7 @@ def _wait_s(standing: LimitStanding) -> float:
 
 
 def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
-    """Returns a sort key: first limits in shadow that would refuse, then those with the least of their quota left."""
+    """Returns a key that sorts limits: first those in shadow that would refuse, then by how little quota is left."""
     decision = standing.decision
     return not standing.would_refuse, decision.remaining / max(1, decision.limit)
 
@@ -372,5 +375,4 @@ def _listed(facts: Sequence[str]) -> str:
 
 
 def _up(number: float) -> int:
-    """Returns `number` rounded up to a whole number, after rounding to six decimals to remove floating-point errors."""
     return ceil(round(number, 6))

@@ -66,7 +66,7 @@ def standing_with(term: Term, limit: Limit, usage: FleetUsage) -> LimitStanding:
 
 
 def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
-    """Returns the use to expect once all nodes have the new `limit`; `usage` is the use under the present limit.
+    """Returns the use to expect once all nodes have the new `limit`, from the `usage` under the present limit.
 
     If the present limit has room and the new one has none, the wait is unknown, and a whole window is assumed.
     """
@@ -76,7 +76,10 @@ def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
 
 
 def why_unknown(error: HubUnavailable) -> str:
-    """Writes why the hub has not returned the fleet's use. Only the error's kind is shown: the rest may name hosts."""
+    """Returns a sentence on why the hub did not return the fleet's use.
+
+    Shows only the error's kind: the rest may name hosts.
+    """
     return UNSUPPORTED if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
 
 

@@ -27,9 +27,9 @@ from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 
 
 def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
-    """Returns a customer's limits in force, and whether they are provisional because its page is not fetched yet.
+    """Returns a customer's limits in force, and True if they are provisional because its page is not fetched yet.
 
-    `was_pending`: whether the customer's previous limits were provisional. If its page has come meanwhile, those that
+    `was_pending` is True if the customer's previous limits were provisional. If its page has come meanwhile, those that
     count in another way than the page's limits stay in force as former limits.
     """
     customers = document.customers
@@ -47,7 +47,7 @@ def terms_met(document: Document, customer: str, now_s: float, *, was_pending: b
 
 
 async def wait_for_page(document: Document, customer: str, within_s: float) -> float:
-    """Waits at most `within_s` seconds for the page of a customer. Returns the part of these seconds that is left."""
+    """Waits at most `within_s` seconds for the page of the contracts that has a customer; returns the seconds left."""
     customers, begun_ns = document.customers, SystemClock.monotonic_ns()
     if within_s > 0 and isinstance(customers, OnDemandCustomers):
         arrival = customers.arrival(customer)
@@ -89,7 +89,7 @@ def keep_what_held(document: Document, customers: OnDemandCustomers, identity: s
 
 
 def is_past(standing: Standing, document: Document, customer: str, now_s: float) -> bool:
-    """Whether a customer's cached limits, `standing`, are out of date.
+    """Returns whether a customer's cached limits, `standing`, are out of date.
 
     They have expired, or this node has since fetched the page of contracts that contains the customer.
     """
@@ -99,15 +99,15 @@ def is_past(standing: Standing, document: Document, customer: str, now_s: float)
 
 
 def still_pending(standings: Mapping[str, Standing]) -> dict[str, Standing]:
-    """Returns the cached entries with provisional limits, which were made without the customer's page.
+    """Returns those of the cached limits that are provisional, as they were made without the customer's page.
 
-    These entries are needed when the page comes, to keep their limits in force; all others can be made again quickly.
+    They are needed when the page comes, to keep their limits in force; all others can be made again quickly.
     """
     return {identity: each for identity, each in list(standings.items()) if each.pending}
 
 
 def named_in(document: Document) -> Iterable[tuple[str, Customer]]:
-    """Returns the customers in memory with their contracts, without marking any page of customers as used."""
+    """Returns all customers in memory with their contracts; does not count as a use of their pages."""
     customers = document.customers
     return customers.items_quietly() if isinstance(customers, OnDemandCustomers) else customers.items()
 

@@ -24,7 +24,7 @@ FACTS_MAX: Final = 8
 IDENTITY_BYTES_MAX: Final = 512
 NOTE_LENGTH_MAX: Final = 1000
 LASTS_MAX_S: Final = 100 * 366 * 86_400
-"""The longest time that a plan lasts: a hundred years. Arithmetic with moments overflows beyond that."""
+"""The longest time that a plan lasts, in seconds: a hundred years. Arithmetic with moments overflows beyond that."""
 CUSTOMER: Final = "customer"
 """The fact by which a limit counts if it has no `by`, and by which contracts are looked up."""
 REFUSED: Final = "refused"
@@ -54,9 +54,10 @@ class Switching:
 
     to: Word
     percent: float = 100
-    """The percentage of keys, chosen by their hash: the same keys on all nodes. The other keys are on."""
+    """The percentage of keys to which the state applies, chosen by hash: the same keys on all nodes. Other keys are
+    on."""
     until: float | None = None
-    """When the limit is on again, in seconds since 1970; None if the switch stays until the document changes."""
+    """The moment at which the limit is on again, in seconds since 1970; None if the switch has no end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +99,13 @@ class Customer:
     limits: Mapping[str, str | Limit] = field(default_factory=dict[str, "str | Limit"])
     """The customer's own limits in place of the plan's, by name. Text sets quota and burst; the plan sets the rest."""
     since: float | None = None
-    """When the plan began, in seconds since 1970; required by plans that last for a time."""
+    """The moment at which the plan began, in seconds since 1970; required by plans that last for a time, else None."""
     until: float | None = None
-    """When the contract ends and the plan `then` begins, in seconds since 1970."""
+    """The moment at which the contract ends and the plan `then` begins, in seconds since 1970; None if it has no
+    end."""
     then: str | None = None
     switch: Switching | None = None
-    """The switch of the whole contract."""
+    """The switch of the whole contract; None if there is none."""
     switches: Mapping[str, Switching] = field(default_factory=dict[str, Switching])
     """The switches of single limits, by the limit's name."""
     former: tuple[Former, ...] = ()
@@ -133,12 +135,12 @@ COUNTED_BY: Final = tuple(
 
 
 def is_plain(customer: Customer) -> bool:
-    """Whether a contract has nothing but a plan, so that all customers on that plan can share it."""
+    """Returns whether a contract has nothing but a plan, so that all customers of the plan can share it."""
     return customer == Customer(customer.plan)
 
 
 def same_cells(one: Limit, other: Limit) -> bool:
-    """Whether two limits of one name share their counts: they differ only in how much they admit, or not at all."""
+    """Returns whether two limits of one name share their counts: they differ at most in how much they admit."""
     return all(getattr(one, name) == getattr(other, name) for name in COUNTED_BY)
 
 

@@ -28,7 +28,7 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Requests of one customer whose outcome a change of contracts turns: all newly refused, or all newly admitted.
+    """Requests of one customer that a change of contracts decides otherwise: all newly refused, or all newly admitted.
 
     The same limits refuse all of them: limits of the candidate contracts if newly refused, else of the present ones.
     """
@@ -49,7 +49,10 @@ class Effect:
 
 @dataclass(slots=True)
 class LimitEffect:
-    """How many requests one limit refuses before and after a change; a request that several refuse counts for each."""
+    """The number of requests that one limit refuses before and after a change.
+
+    A request that several limits refuse counts for each of them.
+    """
 
     refuses_now: int = 0
     would_refuse: int = 0

@@ -1,4 +1,4 @@
-"""The terms of one customer at one moment: its limits by the document, when they end, and caps of a node."""
+"""The terms of one customer at one moment: its limits by the document, and their end; caps of a node on limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reconverge.published.caps import capped
 logger = logging.getLogger("reconverge")
 
 NO_ENTRY: Final = Customer(plan="")
-"""Stands for the contract of a customer that has no entry."""
+"""The contract of a customer without an entry in the document."""
 _HASH_RANGE: Final = 1 << 64
 
 
@@ -56,7 +56,7 @@ class Terms:
     """The plan's name; `REFUSED`, with no terms, if unknown customers are refused and this is one."""
     terms: tuple[Term, ...]
     until: float = inf
-    """When these terms end, in seconds since 1970; infinite if no end is planned."""
+    """The end of these terms, in seconds since 1970; infinite if no end is planned."""
 
 
 def terms_of(document: Document, identity: str, now_s: float) -> Terms:
@@ -137,7 +137,7 @@ def _tightest(formers: Sequence[Former]) -> list[Former]:
 
 
 def switch_at(term: Term, key: str, now_s: float) -> Word:
-    """Returns the switch of a limit for one key: if several switches are in force, the one that refuses least."""
+    """Returns the switch of a limit for one key: of several switches in force, the one that refuses least."""
     words: list[Word] = [
         each.to
         for each in term.switches
@@ -169,7 +169,10 @@ def _terms(plan: Plan, plan_name: str, customer: Customer) -> tuple[Term, ...]:
 
 
 def cap_as_said(name: str, text: str) -> Limit:
-    """Returns this node's cap for the limit `name`, from the limit string `text`. Raises InvalidSetting."""
+    """Returns this node's cap, the most to which a document may raise the limit `name`, from the limit string `text`.
+
+    Raises InvalidSetting.
+    """
     try:
         return Limit.parse(text)
     except InvalidLimit as error:
@@ -177,7 +180,7 @@ def cap_as_said(name: str, text: str) -> Limit:
 
 
 def log_idle(caps: Iterable[str], document: Document) -> None:
-    """Logs each name in `caps` that no plan has. It is no error, as a later document may have such a limit."""
+    """Logs each limit name in `caps` that no plan has. That is no error: a later document may have such a limit."""
     named = sorted({name for plan in document.plans.values() for name in plan.limits})
     for name in set(caps).difference(named):
         have = f"the plans have {', '.join(named)}{asked(name, named)}"

@@ -28,16 +28,15 @@ if TYPE_CHECKING:
     from reconverge.kernel import Cell, Kernel
 
 NEAR_SHARE: Final = 0.8
-"""A key counts as near its limit when all nodes together have used this fraction of its quota."""
+"""A key counts as near its limit when all nodes together have used this fraction (0 to 1) of the limit's quota."""
 KEYS_SEEN_MAX: Final = 10_000
-"""The most keys near their limit that the node remembers; beyond that it forgets all of them, and counts each anew when
-it comes near its limit again."""
+"""The most keys near their limit that the node remembers. When there are more, the node forgets all of them."""
 SMALLER_GRACE_US: Final = 30_000_000
 """How long another node may declare a smaller quota for a limit before this node logs a warning, in microseconds of the
 hub's clock."""
 KEYS_REPORTED_MAX: Final = 100
 DURATIONS_REPORTED_MAX: Final = 1000
-"""The most durations of exchanges that are kept until the hook dispatcher reads them; newer ones replace older ones."""
+"""The most durations of exchanges that wait for the hook dispatcher; further durations replace the oldest."""
 
 
 @dataclass(slots=True)
@@ -46,7 +45,8 @@ class _SeenAnswers:
 
     epoch: int
     excess: int = 0
-    """The largest use beyond the capacity so far, in the units of the table (`Table.unit` of them for a cost of 1)."""
+    """The largest use beyond the capacity so far, in the integer units of the limit's table (`Table.unit` per cost of
+    1)."""
 
 
 BEYOND_CAP: Final = "all further keys of a limit share one count, and strict limits refuse them; raise max_keys"
@@ -54,7 +54,7 @@ logger = logging.getLogger("reconverge")
 
 
 class AnswerStats:
-    """Statistics of the hub's answers: how many keys came near their limits or above, and how long answers took."""
+    """Statistics of the hub's answers: the number of keys near or above their limits, and the durations of answers."""
 
     def __init__(self) -> None:
         self.near: Counter[str] = Counter()
@@ -76,11 +76,11 @@ class AnswerStats:
         self.has_hooks = False
         """Whether a hook dispatcher reads `refused_keys`, `near_keys` and `recent`."""
         self._logged_full = LoggedOnce()
-        """Keeps whether a warning was logged that the node has no room for another key."""
+        """Ensures that the warning about a full node, without room for another key, is logged once."""
         self._seen: dict[tuple[str, str], _SeenAnswers] = {}
 
     def forget(self, keys: Container[tuple[str, str]]) -> None:
-        """Forgets these keys, each given with the name of its limit."""
+        """Deletes the records of these keys; each key is paired with the name of its limit, as (limit, key)."""
         for known in [each for each in list(self._seen) if each in keys]:
             self._seen.pop(known, None)
         for queue in (self.near_keys, self.refused_keys):
@@ -131,7 +131,6 @@ class AnswerStats:
                 self._see_excess(cell, seen, ceil(used - answers[number].silent - capacity))
 
     def _see_smaller(self, cell: Cell, batch: Batch, hub_us: int) -> None:
-        """Counts a key for which another node declares a smaller capacity; if that lasts, logs one warning."""
         table = cell.table
         said = next((limit.capacity for limit in batch.limits if limit.name == table.name), 0)
         if cell.capacity >= said or table.region_ppm != MILLION:  # capacity changed meanwhile, or part is lent
@@ -153,7 +152,6 @@ class AnswerStats:
         )
 
     def _see(self, cell: Cell) -> _SeenAnswers:
-        """Returns the record of a key near its limit; counts the key if it has no record for its fixed window yet."""
         table = cell.table
         seen = self._seen.get((table.name, cell.key))
         if seen is None or (table.meter.aligned and seen.epoch != cell.epoch):
@@ -166,7 +164,6 @@ class AnswerStats:
         return seen
 
     def _see_excess(self, cell: Cell, seen: _SeenAnswers, excess: int) -> None:
-        """Adds the part of `excess` not yet counted for this key to its limit's sum of cost beyond the capacity."""
         unit = cell.table.unit
         if excess > seen.excess:
             self.over[cell.table.name] += -(-excess // unit) - -(-seen.excess // unit)

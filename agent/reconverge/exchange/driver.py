@@ -1,4 +1,4 @@
-"""Carries out what the syncers of one agent decide: sends their batches to the hub, and waits for its answers."""
+"""Sends the batches of reports that an agent's syncers compose to the hub, and gives them the hub's answers."""
 
 # Theory of operation.
 #
@@ -45,10 +45,10 @@ from reconverge.runtime.restoration import Restorations
 logger = logging.getLogger("reconverge")
 
 IDLE_S: Final = 3600.0
-"""The longest time that the runner sleeps; a call of `wake` ends its sleep."""
+"""The longest sleep, in seconds, of the thread or task that makes the exchanges; a call of `wake` ends it."""
 BUG_PAUSE_S: Final = 1.0
 CALL_S: Final = 0.02
-"""The seconds between two checks of a loop that waits for answers, whether a decision has called `wake`."""
+"""The seconds between two checks whether a decision has called `wake`, while the event loop waits for answers."""
 
 
 class ExchangeDriver(Exchanges):
@@ -66,35 +66,36 @@ class ExchangeDriver(Exchanges):
     ) -> None:
         super().__init__(syncers, hub=hub, clock=clock, timeout_s=timeout_s, hub_name=hub_name)
         self._followers = followers
-        """Readers at the hub beside the exchanges; more may be added while the driver works."""
+        """Objects that read published data at the hub, beside the exchanges; the list may grow while the driver
+        works."""
         self._grace_ns = round((2 * timeout_s + BUG_PAUSE_S) * SECOND_NS)
         """For how long an exchange, or the pause after a bug, may delay the next check for due work, in nanoseconds."""
         self._working: Working | None = hub if isinstance(hub, Working) else None
-        """The hub if it works between exchanges, else None."""
+        """The hub, if it has tasks of its own to run between exchanges; else None."""
         self.questions = Questions()
         """Questions of the application to the hub, such as reading a key, which the runner asks in its loop."""
         self._called = False
-        """Whether `wake` has requested that the round of exchanges in progress checks for due work."""
+        """Whether `wake` was called, so that the round of exchanges in progress must check for other due work."""
         self._nudge: Callable[[], object] | None = None
         """A function that wakes the round of exchanges in progress at once, by a write to its event loop's pipe."""
         self._asked_ns: list[int] = []
-        """By shard, since when requests wait for the hub, in nanoseconds, as the round in progress last read it."""
+        """For each shard, the moment since which requests wait for the hub, in nanoseconds, as of the last check."""
         self.restarts = 0
         """How often the runner had to start the exchange loop again after a failure."""
         self.watch_for_restorations = Restorations() if isinstance(clock, SystemClock) else None
-        """Notices that this process was restored from an image of its memory; None in tests with a clock of their
+        """Detects that this process was restored from an image of its memory; None in tests with a clock of their
         own."""
         self.restorations = 0
-        """How often the node went on under a new name because this process may be a copy of another one."""
+        """The number of times that the node took a new name because this process may be a copy of another process."""
         self._reconnects = False
         """Whether to open the hub's connections anew, because a copy of this process may use the present ones."""
         self._look_by_ns: int | None = None
-        """The moment, by the machine's monotonic clock, by which the driver has promised to check for due work
-        again."""
+        """The moment by which the driver must check for due work again, by the machine's monotonic clock; None if none
+        is set."""
 
     @property
     def overdue_s(self) -> float:
-        """Returns by how many seconds the runner is late in checking whether exchanges are due; 0.0 if it is not."""
+        """Returns the seconds by which the runner, a thread or task, is late with its check for due work; else 0.0."""
         owner, look_by_ns = self.owner, self._look_by_ns
         if owner is None or look_by_ns is None or not owner.listening:
             return 0.0
@@ -102,39 +103,38 @@ class ExchangeDriver(Exchanges):
 
     @property
     def _is_relied_on(self) -> bool:
-        """Returns whether the driver would notice the end of its runner, so that decisions may rely on the runner."""
         owner = self.owner
         return owner is not None and owner.end_is_noticed
 
     def runner_is_gone(self) -> None:
-        """Notes that the runner has disappeared, so that the next decision starts another one."""
+        """Records that the thread or task that exchanges has disappeared, so that the next decision starts another."""
         self._look_by_ns = None
         for syncer in self._syncers:
             syncer.part()
 
     def due_in_s(self) -> float:
-        """Returns the seconds until the next exchange should begin; 0.0 if one is due."""
+        """Returns the seconds until the next exchange or read of published data should begin; 0.0 if one is due."""
         return self._due_in_s(self._syncers, self._followers)
 
     @property
     def at_work(self) -> bool:
-        """Returns whether the hub has tasks to run between exchanges; then the runner waits by `rest`, to run them."""
+        """Returns whether the hub has tasks to run between exchanges, for which the event loop must go on running."""
         return self._in_use and self._working is not None and self._working.at_work
 
     async def rest(self, woken: Callable[[], bool]) -> None:
-        """Lets the event loop run until the next exchange should begin, or `wake` is called.
+        """Lets the event loop run until the next exchange is due or `wake` is called.
 
-        `woken` returns whether `wake` has been called already; then this returns at once.
+        Returns at once if `woken()` is True: then `wake` was called before.
         """
         self._note_calls()
         if not woken():
             await self._until_called(asyncio.Event(), asyncio.get_running_loop().time() + self.due_in_s())
 
     async def carry_out(self, going_on: Callable[[], bool] = lambda: True) -> None:
-        """Makes every exchange that is due, those of different shards side by side. Raises nothing but cancellation.
+        """Makes every exchange that is due, those of different shards side by side. Raises only CancelledError.
 
-        While a shard has yet to answer, exchanges of the other shards begin as they become due, so that a slow shard
-        delays no other. Once `going_on` returns False, no exchange begins any more.
+        While a shard has yet to answer, exchanges of other shards begin as they become due, so a slow shard delays no
+        other. Once `going_on()` returns False, no further exchange begins.
         """
         try:
             if self._is_relied_on:
@@ -158,10 +158,10 @@ class ExchangeDriver(Exchanges):
             await asyncio.sleep(BUG_PAUSE_S)
 
     def carry_out_blocking(self) -> bool:
-        """Makes the exchange that is due, and blocks this thread meanwhile. Raises nothing.
+        """Makes the due exchange without an event loop, and blocks this thread meanwhile. Raises nothing.
 
-        Returns False if the event loop has to `carry_out` what is due: with several shards, for followers and
-        questions, or to connect.
+        Returns False if the work needs an event loop, so that the caller must call `carry_out`: with several shards, to
+        connect, for followers, or for questions. Otherwise returns True.
         """
         blocking = self._blocking
         try:
@@ -183,8 +183,9 @@ class ExchangeDriver(Exchanges):
     def wake(self) -> None:
         """Makes the round of exchanges in progress check soon for other due work. Never waits, and never fails.
 
-        If a request has begun to wait for the hub since the last call, this wakes the event loop at once, by a write to
-        the loop's pipe. Otherwise, as for a decision, it does no output, and only sets a mark that the loop finds soon.
+        If a request has begun to wait for the hub since the last call, `wake` writes to the event loop's pipe, which
+        wakes the loop at once. Otherwise `wake` does no output; it sets a mark that the loop finds within CALL_S
+        seconds.
         """
         self._called = True
         nudge, asked = self._nudge, self._note_asks()
@@ -194,12 +195,11 @@ class ExchangeDriver(Exchanges):
                 nudge()
 
     def _note_calls(self) -> None:
-        """Clears the mark that `wake` sets, because the driver is about to check all shards for due work."""
         self._note_asks()
         self._called = False
 
     def _note_asks(self) -> bool:
-        """Stores since when requests wait at each shard; returns whether one has begun to wait since the last call."""
+        """Reads since when requests wait, by shard; returns True if one has begun to wait since the last call."""
         before, now = self._asked_ns, [syncer.asked_ns for syncer in self._syncers]
         self._asked_ns = now
         return before != now and any(
@@ -207,7 +207,10 @@ class ExchangeDriver(Exchanges):
         )
 
     def take_over(self) -> None:
-        """Begins to drive the exchanges; batches that the last runner left under way will get no answer."""
+        """Begins to make the exchanges in place of another thread or task.
+
+        Batches to which that one had no answer yet count as unanswered.
+        """
         for syncer in self._syncers:
             syncer.abandon(now_ns=self._clock.monotonic_ns())
         for follower in self._followers:
@@ -218,7 +221,7 @@ class ExchangeDriver(Exchanges):
         await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
 
     async def close(self) -> None:
-        """Stops driving, and closes the hub's connections."""
+        """Stops the exchanges, and closes the hub's connections."""
         self._look_by_ns = None
         self.questions.refuse()
         for syncer in self._syncers:
@@ -251,9 +254,9 @@ class ExchangeDriver(Exchanges):
             self._become_another(sign)
 
     def _become_another(self, sign: str) -> None:
-        """Continues as a new node at every shard, because this process may be a copy of another one that still runs.
+        """Gives the node a new name at every shard, because this process may be a copy of another that still runs.
 
-        `sign` describes for the log how the driver noticed that.
+        `sign` is a phrase for the log: how the driver noticed the copy.
         """
         self.restorations += 1
         self._reconnects = True
@@ -339,7 +342,7 @@ class ExchangeDriver(Exchanges):
         *,
         going_on: bool,
     ) -> None:
-        """Starts each due follower that does not run; if not `going_on`, cancels running ones, as reads may be long."""
+        """Starts a task for each due follower that has none; if `going_on` is False, cancels all such tasks."""
         if not going_on:
             for follower in self._followers:
                 if follower in under_way:
@@ -367,9 +370,9 @@ class ExchangeDriver(Exchanges):
         return [syncer for syncer in syncers if syncer.due_ns(now_ns) <= now_ns]
 
     def _due_in_s(self, waiting: Sequence[Syncer], followers: Iterable[Follower]) -> float:
-        """Returns the seconds until a syncer or follower is due, and notes for decisions when the runner checks again.
+        """Returns the seconds until a syncer or a follower is due, and stores when this loop checks again.
 
-        A decision that needs one of these exchanges sooner wakes the runner.
+        A decision that needs an exchange before that check wakes the loop.
         """
         now_ns = self._clock.monotonic_ns()
         relied_on = self._is_relied_on
@@ -396,14 +399,17 @@ class ExchangeDriver(Exchanges):
             self._note_bug(error)
 
     def note_restart(self, error: Exception) -> None:
-        """Counts a failure of the whole exchange loop, which will be started again, and logs the first one."""
+        """Counts a failure that ended the whole exchange loop, and logs the first of them.
+
+        The caller restarts the loop.
+        """
         self.restarts += 1
         self._count_bug(error)
         if self.restarts == 1:
             logger.error("reconverge: the exchange loop failed, and is restarted; report this bug", exc_info=error)
 
     def pause(self, pause_s: float) -> None:
-        """Notes that the runner pauses for `pause_s` seconds, so that no decision starts another runner meanwhile."""
+        """Records that the runner pauses for `pause_s` seconds, so that no decision starts another runner meanwhile."""
         until_ns = self._clock.monotonic_ns() + round(pause_s * SECOND_NS)
         for syncer in self._syncers:
             syncer.attend(until_ns)

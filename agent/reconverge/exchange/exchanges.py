@@ -36,12 +36,12 @@ logger = logging.getLogger("reconverge")
 
 OUTAGES_LOGGED_MAX: Final = 5
 QUIET_NS: Final = 60 * SECOND_NS
-"""The nanoseconds in which at most OUTAGES_LOGGED_MAX outages of a hub are logged; `stats` counts all outages."""
+"""The period, in nanoseconds, within which at most OUTAGES_LOGGED_MAX outages of a hub are logged."""
 TURN_S: Final = TURN_NS / SECOND_NS
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
-"""Pauses in seconds before the next batch, in which waiting requests read the answer that has come: first turns of the
-event loop for requests that wait in this loop, then time for requests that wait in other threads. All are short beside
-the time that a request may wait.
+"""The pauses in seconds, one after the other, before the next batch. In them waiting requests read the answer that has
+come: first turns of the event loop for requests in this loop, then time for requests in other threads. All are short
+beside the time that a request may wait.
 
 That `requests.without_granted` leaves their grants out of the next batch is not enough. With the pauses, 180 of 180 new
 keys that were asked about on four running agents at once admitted their quota; without, 153 of 180
@@ -49,7 +49,7 @@ keys that were asked about on four running agents at once admitted their quota; 
 
 
 class Exchanges(Ownership):
-    """The exchanges of one node with one hub, each for itself, and what is known from the last of them."""
+    """The exchanges of one node with one hub, made one at a time for each shard, and statistics of them."""
 
     def __init__(
         self, syncers: list[Syncer], *, hub: Hub | None, clock: Clock, timeout_s: float, hub_name: str
@@ -64,32 +64,31 @@ class Exchanges(Ownership):
         self._blocking: Blocking | None = hub if len(syncers) == 1 and isinstance(hub, Blocking) else None
         """The hub if a thread can exchange with it without an event loop, else None."""
         self._pauses = WakeEvent()
-        """Nothing wakes it: for pauses without an event loop."""
+        """Serves to pause a thread that has no event loop; nothing wakes it."""
         self._in_use = False
-        """Whether the hub may have open connections, or tasks of its own, so that it has to be closed."""
+        """Whether the hub may have open connections or running tasks, so that `close` has to close it."""
         self.watch = AnswerStats()
-        """Counts facts in the hub's answers, for statistics and hooks."""
+        """Statistics of the hub's answers, which the agent's statistics and hooks read."""
         self.bugs = 0
-        """How many unexpected exceptions have ended a step of the driver."""
+        """The number of unexpected exceptions that have ended an exchange or another step of the driver."""
         self.bugs_in_a_row = 0
-        """How many unexpected exceptions have come since the hub last answered an exchange."""
+        """The number of unexpected exceptions since the hub last answered an exchange."""
         self.last_bug = ""
         self.answered = 0
-        """How many exchanges were answered."""
+        """The number of exchanges that the hub has answered."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
-        """For each shard whose last exchange failed, the failure."""
+        """The failure of each syncer's last exchange; a syncer whose last exchange was answered is not in the table."""
         self._complained = False
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._logged = LoggedOnce()
 
     def _hub_in_use(self) -> Hub:
-        """Returns the hub, and marks it as used, so that `close` closes its connections."""
         assert self._hub is not None
         self._in_use = True
         return self._hub
 
     async def _exchange(self, syncer: Syncer) -> bool:
-        """Makes one exchange of a syncer with the hub in the event loop; returns as `_steps_of_exchange`."""
+        """Makes one exchange in the event loop; returns False if it failed or the node starts over again and again."""
         steps = self._steps_of_exchange(syncer)
         try:
             step = next(steps)
@@ -111,7 +110,6 @@ class Exchanges(Ownership):
             return bool(end.value)
 
     def _exchange_blocking(self, syncer: Syncer, hub: Blocking) -> None:
-        """Makes one exchange of a syncer with the hub, without an event loop."""
         steps = self._steps_of_exchange(syncer)
 
         def turn() -> None:
@@ -182,9 +180,9 @@ class Exchanges(Ownership):
 
     @contextlib.contextmanager
     def _turns_noted(self, syncer: Syncer) -> Iterator[None]:
-        """A context in which the event loop reports to `syncer` every TURN_S seconds that it runs.
+        """Returns a context in which the event loop reports to `syncer` every TURN_S seconds that the loop runs.
 
-        With these reports the syncer does not take a pause of this loop for a delay of the hub.
+        So the syncer does not take a pause of this loop for a delay of the hub.
         """
         loop = asyncio.get_running_loop()
         turn: asyncio.TimerHandle
@@ -202,9 +200,9 @@ class Exchanges(Ownership):
             turn.cancel()
 
     def _pauses_for_askers(self, syncer: Syncer) -> Iterator[float]:
-        """Yields pauses of a few milliseconds at most, in which requests read their grants.
+        """Yields the pauses in seconds, a few milliseconds in all, in which waiting requests read the last answer.
 
-        The next batch gives unread grants back.
+        After them the next batch returns to the hub what these requests have not used.
         """
         for pause_s in LOOKS_S:
             if not syncer.unread:
@@ -220,7 +218,7 @@ class Exchanges(Ownership):
             self._note_bug(error)
 
     def _complain(self, syncer: Syncer, error: HubUnavailable) -> None:
-        """Logs an outage of the hub once, however many attempts fail, and even if another shard answers in between."""
+        """Logs an outage of the hub once, however many exchanges fail in it."""
         self.troubles[syncer] = error
         now_ns = self._clock.monotonic_ns()
         if self._complained or not self._log.allows(now_ns):

@@ -1,4 +1,4 @@
-"""Decides which runner owns the exchanges of an agent: one runner at a time, in spite of any interruption."""
+"""Decides which thread or task makes the exchanges of an agent: one at a time, in spite of any interruption."""
 
 # Theory of operation.
 #
@@ -16,25 +16,28 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 TAKE_OVER_POLL_S: Final = 0.01
-"""The seconds between two checks of a new runner whether its predecessor has ended."""
+"""The seconds between two checks of a new runner whether the runner before it has ended."""
 
 
 class Runner(Protocol):
-    """A thread or task that runs an agent's exchange driver."""
+    """A thread or task in which an agent's exchanges are made."""
 
     @property
     def alive(self) -> bool:
-        """Whether the runner may still use the driver, so that no other runner may exchange."""
+        """Returns whether the runner may still use the driver, so that no other runner may exchange."""
         ...
 
     @property
     def listening(self) -> bool:
-        """Returns whether the runner will make further exchanges, and can still be woken by `wake`."""
+        """Returns whether the runner will make further exchanges, and reacts to `wake`."""
         ...
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns whether the driver is notified however the runner ends, so that decisions may rely on the runner."""
+        """Returns whether the driver learns of the runner's end in every case.
+
+        If True, decisions need not check for that.
+        """
         ...
 
     @property
@@ -43,10 +46,10 @@ class Runner(Protocol):
         ...
 
     def wake(self) -> None:
-        """Makes the runner check for due work at once.
+        """Makes the runner check at once for due work.
 
-        Never waits, never fails and takes no lock of Python's, because signal handlers and finalizers also call it, at
-        any point of the program.
+        Never waits, never fails and takes no lock of Python's, because signal handlers and finalizers also call `wake`,
+        at any point of the program.
         """
         ...
 
@@ -63,26 +66,26 @@ class Runner(Protocol):
 
 
 class Ownership:
-    """Keeps which runner owns the exchanges of an agent, and decides between runners that claim them."""
+    """Stores which runner, a thread or task, makes the exchanges of an agent, and decides when several claim them."""
 
     def __init__(self) -> None:
         self._claims: dict[int, Runner] = {}
-        """All owners so far; the key of each is the number of owners before it."""
+        """All owners so far, numbered from 0 in the order of their claims."""
         self.stops = 0
-        """How often all runners were asked to stop. A new runner compares the count with that at its creation, because
-        a stop in between did not reach it."""
+        """The number of times that all runners were asked to stop. A new runner compares it with the number at its
+        creation, because a stop in between did not reach that runner."""
 
     @property
     def owner(self) -> Runner | None:
-        """Returns the runner that owns the exchanges, or the last one that did; None before the first."""
+        """Returns the runner that makes the exchanges, or the last that did; None if there was none yet."""
         claims = list(self._claims.items())
         return max(claims, key=_number)[1] if claims else None
 
     def claim(self, runner: Runner) -> bool:
-        """Makes `runner` the owner of the exchanges, unless another owner is still alive; returns whether it is owner.
+        """Makes `runner` the owner of the exchanges if no other owner is alive; returns whether it is the owner.
 
-        No interruption can lead to a second owner: if several runners find that the last owner is gone, the first to
-        store its claim under the next number becomes the owner, and a claim is stored in one step of the interpreter.
+        No interruption can lead to two owners: if several runners find that the last owner is gone, the first to store
+        its claim under the next number becomes the owner. A claim is stored in one step of the interpreter.
         """
         claims = list(self._claims.items())
         number, last = max(claims, key=_number) if claims else (0, None)

@@ -1,7 +1,7 @@
-"""Questions of the application to the hub, which the runner of the exchanges asks in its own event loop.
+"""A queue of the application's questions to the hub, which are asked in the event loop of the exchanges.
 
-A hub object serves one event loop at a time, that of the runner. So the application leaves its question in a queue
-here, the runner is woken, and the answer comes back through a future that any thread or loop can wait for.
+A hub object serves one event loop at a time, that of the exchanges. So the application puts a question into this queue,
+wakes the loop, and gets the answer through a future, for which any thread or loop can wait.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ WAITING_MAX: Final = 1000
 
 
 class Questions:
-    """A queue of the application's questions to the hub, which wait until the runner asks them."""
+    """A queue of the application's questions to the hub, such as reading a key; the loop of the exchanges asks them."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Callable[[Hub], Awaitable[Any]], Future[Any]]] = deque()
 
     @property
     def waiting(self) -> bool:
-        """Whether any question waits to be asked."""
+        """Returns whether the queue has any question."""
         return bool(self._waiting)
 
     def ask(self, question: Callable[[Hub], Awaitable[T]]) -> Future[T]:
-        """Queues a question; returns the future of its answer. `question` is called with the hub, and asks it.
+        """Adds a question, a function that is called with the hub; returns the future of the function's result.
 
-        Raises HubUnavailable if too many questions wait already. The future raises any exception of `question`
+        Raises HubUnavailable if WAITING_MAX questions wait already. The future raises any exception of `question`
         unchanged; any other than `HubUnavailable` is a bug.
         """
         if len(self._waiting) >= WAITING_MAX:
@@ -47,9 +47,9 @@ class Questions:
         return future
 
     async def answer(self, hub: Hub, timeout_s: float) -> None:
-        """Asks the hub all waiting questions, side by side, each for at most `timeout_s` seconds.
+        """Calls all queued questions with the hub, side by side, for at most `timeout_s` seconds each.
 
-        Raises nothing but cancellation: the future of each question gets its answer or its exception.
+        Raises only CancelledError: the future of each question gets its answer or its exception.
         """
         taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:

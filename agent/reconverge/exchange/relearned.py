@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
-    """Returns for how many nanoseconds a hub that has lost its data grants nothing on a limit, the longest if several.
+    """Returns how long a hub grants nothing after a loss of data, in nanoseconds, for limits where it grants again.
 
-    Considers the limits on which `answer` raises an allowance, which shows that this time is over; returns 0 if it
-    raises none.
+    Considers the limits on which `answer` raises an allowance, which shows that this time is over. Returns the longest
+    time of these limits; 0 if the answer raises no allowance.
     """
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):

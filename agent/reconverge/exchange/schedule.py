@@ -1,4 +1,4 @@
-"""Schedules the exchanges: the sync intervals in use, when each is next due, and the interval of each limit."""
+"""The schedule of exchanges: the sync intervals in use, when each is next due, and the interval of each limit."""
 
 # Theory of operation.
 #
@@ -37,13 +37,13 @@ _NONE: Final = frozenset[int]()
 
 
 class Intervals:
-    """The moments at which the next exchanges are due, for each sync interval. Most agents have one interval."""
+    """The sync intervals in use, each with the moment of its next exchange. Most agents have one interval."""
 
     def __init__(self, intervals_ns: tuple[int, ...], due_ns: int) -> None:
         self._known = intervals_ns
         self._due_ns = dict.fromkeys(intervals_ns, due_ns)
         self.due_ns = due_ns
-        """When the first of the intervals in use is due."""
+        """The earliest moment at which an exchange of any interval is due, in nanoseconds."""
 
     def __len__(self) -> int:
         return len(self._due_ns)
@@ -54,7 +54,7 @@ class Intervals:
         return frozenset(self._known[:1])
 
     def follow(self, intervals_ns: tuple[int, ...], now_ns: int) -> None:
-        """Replaces the intervals in use by `intervals_ns`, sorted by length; one that was not in use begins now."""
+        """Replaces the intervals in use by `intervals_ns`, shortest first; a new one is due after its length."""
         if intervals_ns is not self._known:
             self._known = intervals_ns
             self._due_ns = {each: self._due_ns.get(each, now_ns + each) for each in intervals_ns}
@@ -74,24 +74,24 @@ class Intervals:
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
-        """Starts `intervals_ns` anew, or all if None; `length_ns(interval)` is the time until its next exchange."""
+        """Schedules the next exchange of `intervals_ns` (None: of all) after `length_ns(interval)` nanoseconds."""
         for each in self._due_ns if intervals_ns is None else self._due_ns.keys() & intervals_ns:
             self._due_ns[each] = now_ns + length_ns(each)
         self.due_ns = min(self._due_ns.values())
 
     def all_at(self, due_ns: int) -> None:
-        """Makes all intervals due at `due_ns`."""
+        """Makes the next exchange of every interval due at `due_ns`."""
         self._due_ns = dict.fromkeys(self._due_ns, due_ns)
         self.due_ns = due_ns
 
     def no_longer(self, now_ns: int) -> None:
-        """Brings each exchange that is due later than one full interval from now forward to that moment."""
+        """Makes no exchange due later than one full interval from now: brings later ones forward to that moment."""
         self._due_ns = {each: min(due_ns, now_ns + each) for each, due_ns in self._due_ns.items()}
         self.due_ns = min(self._due_ns.values())
 
 
 class Pacing:
-    """The sync intervals in force: of each limit under its name, and of the agent under `None`.
+    """The sync intervals (times between two exchanges): of each limit by its name, and of the agent by None.
 
     `tables_of(limit)` returns the tables of a limit; `changed` is called after each change of an interval.
     """
@@ -132,9 +132,9 @@ class Pacing:
         return change
 
     def publish(self, limit: str | None, sync_interval: float | None) -> None:
-        """Applies the published `sync_interval` to a limit, or to the agent if `limit` is None. Raises InvalidSetting.
+        """Applies a `sync_interval` in seconds that an operator has published, to a limit or (None) to the agent.
 
-        If `sync_interval` is None, the interval that the application has set holds again.
+        If `sync_interval` is None, the interval that the application has set holds again. Raises InvalidSetting.
         """
         layered = self._layered(limit)
         before, layered.published = layered.published, None
@@ -147,19 +147,19 @@ class Pacing:
                 self._take(limit, layered.in_force)
 
     def forget_published(self) -> None:
-        """Drops all published intervals, because the caller is about to apply the newest ones."""
+        """Drops all intervals that operators have published. The caller applies the newest ones afterwards."""
         for layered in self._paces.values():
             layered.published = None
 
     def shortest_ns(self) -> int:
-        """Returns the agent's own interval or its published one, whichever is shorter, in nanoseconds."""
+        """Returns the agent's own or published sync interval, whichever is shorter, in nanoseconds."""
         own = self._layered(None).own
         return self._kernel.interval_ns if own is None else min(self._kernel.interval_ns, own.interval_ns)
 
     def _layered(self, limit: str | None) -> Layered[LimitInterval | None]:
-        """Returns both intervals of a limit, or of the agent if `limit` is None: the one set, and the one published.
+        """Returns the two intervals of a limit, or of the agent if `limit` is None: one set here, one published.
 
-        A limit with neither of them uses the agent's interval.
+        Each is None if there is none. A limit with neither of them uses the agent's interval.
         """
         return self._paces.setdefault(limit, Layered(None))
 
@@ -178,10 +178,10 @@ class Pacing:
 
 
 def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> LimitInterval:
-    """Returns `sync_interval` and the shortest time between exchanges, in nanoseconds. Raises InvalidSetting.
+    """Converts `sync_interval` and the shortest time between exchanges from seconds to nanoseconds; returns both.
 
     Without a `min_sync_interval`, that shortest time is a tenth of the interval, or MIN_SYNC_INTERVAL if that is
-    longer.
+    longer. Raises InvalidSetting.
     """
     shortest = checked_pace(sync_interval, min_sync_interval)
     return LimitInterval(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))

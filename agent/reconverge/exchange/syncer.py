@@ -45,65 +45,67 @@ from reconverge.kernel import NEVER_NS, Kernel
 from reconverge.runtime.backoff import backoff_ns
 
 CELLS_MAX: Final = 256
-"""The most cells of a batch; larger ones would occupy the hub and this event loop for milliseconds at a time."""
+"""The most cells, each one key of one limit, in a batch; more would occupy the hub and this event loop for
+milliseconds."""
 JITTER: Final = 0.05
 """Each interval is lengthened or shortened at random by up to this fraction, so that nodes do not exchange all at
 once."""
 SILENCE_NS: Final = SECOND_NS
-"""A node with nothing to report exchanges every interval, or every second if that is longer: it keeps its allowances,
-and learns before long that the hub has lost its data."""
+"""A node with nothing to report exchanges after this time, or after its sync interval if that is longer. So it keeps
+its allowances, and learns before long that the hub has lost its data."""
 SILENCE_SHARE: Final = 6
-"""A node with nothing to report still exchanges at least this many times in each lease."""
+"""The fewest exchanges in each lease of a node that has nothing to report."""
 UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
 """The time between two exchanges with a shard to which the node has reported nothing yet, so that the shard can lose
 nothing of this node's."""
 HUB_FULL_NS: Final = 30 * SECOND_NS
 HUB_FULL_INTERVALS: Final = 30
-"""For how many sync intervals a hub counts as full after it had no room for a key; within them the node reports that
-key again."""
+"""The number of sync intervals for which a hub counts as full after it had no room for a key. Within them the node
+reports that key again."""
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
-"""After this time a node opens a new account in place of a silent one: half of the day after which the hub closes
-it."""
+"""The time without a report after which a node opens a new account: half of the day after which the hub closes a silent
+account."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncerStats:
-    """Statistics of one node's exchanges with one shard. Times are in seconds."""
+    """Statistics of one node's exchanges with one shard of the hub. Times are in seconds."""
 
     node: str
     exchanges: int
     early: int
-    """How many exchanges began before their sync interval was over."""
+    """The number of exchanges that began before their sync interval was over."""
     cells: int
-    """How many cell reports, each about one key, all batches contained in total."""
+    """The number of reports in all batches together; each report is about one key of one limit."""
     failures: dict[str, int]
-    """How many exchanges have failed, by class of failure, such as "timeout"."""
+    """The number of failed exchanges, by class of failure, such as "timeout"."""
     failures_in_a_row: int
     rebirths: int
-    """How often an answer has shown that the hub had lost its data, or that another hub had taken its place."""
+    """The number of times that an answer has shown that the hub lost its data, or was replaced by another hub."""
     lapses: int
-    """How often the node's lease ended before the hub answered again."""
+    """The number of times that the node's lease, the right to use its allowances, ended before the hub answered
+    again."""
     round_trip: float
     clock_error: float
     """The largest possible error of this node's estimate of the hub's clock, in seconds."""
     staleness: float
-    """The age of the last answer, in seconds; infinite before the first answer."""
+    """The age of the hub's last answer, in seconds; infinite before the first answer."""
     pending: int = 0
     """How many keys have changes that the node has not reported yet."""
     failing: str = ""
     """The class of the last exchange's failure; empty if the last exchange was answered."""
     lease: float = 0.0
-    """For how many more seconds the node may use its allowances, except for limits with a shorter lease of their own;
-    infinite without a hub."""
+    """The seconds for which the node may still use its allowances, but for limits with a shorter lease; infinite
+    without a hub."""
     not_taken: int = 0
-    """How often the hub had no room for a key. Requests for that key follow the policy's rule for cold keys, and the
-    node reports the key again."""
+    """The number of times that the hub had no room for a key. Requests for that key follow the policy's rule for keys
+    that the hub does not know, and the node reports the key again."""
     hub_full: bool = False
     """Whether the hub had no room for a key in the last HUB_FULL_INTERVALS intervals."""
 
 
 class Syncer:
-    """The part of a node that exchanges with one shard of the hub: decides when, writes batches and applies answers."""
+    """Exchanges for a node with one shard of the hub: decides when, composes batches, applies answers. Does no I/O."""
 
     def __init__(self, kernel: Kernel, *, shard: int, random: Random, new_name: Callable[[], str], now_ns: int) -> None:
         self._kernel = kernel
@@ -121,39 +123,38 @@ class Syncer:
         self._answered = False
         """Whether the hub has answered this node under its current name."""
         self._involved = len(kernel.shards) == 1
-        """Whether this shard is the only one, or this node has reported a key to it."""
+        """Whether this node has reported a key to this shard, or the hub has no other shard."""
         self._lapsed = False
-        """Whether the node's last lease has ended, and the hub has not answered the node's new name yet."""
+        """Whether the node's last lease has ended, and the hub has not answered the node under its new name yet."""
         self.renounced = False
         """Whether a copy of this process may use the same name and account, so that the next batch uses new ones."""
         self._asked = False
-        """Whether an exchange was requested by `speak_up`, even if there is nothing to report."""
+        """Whether `speak_up` has requested an exchange, even if there is nothing to report."""
         self._leaving = False
         self.left = False
         """Whether the hub has answered the node's last report."""
         self._under_way = False
         self._more = False
-        """Whether the last batch had no room for all that the node had to report."""
+        """Whether the last batch had no room for everything that the node had to report."""
         self._started_ns = now_ns - kernel.interval_ns
         self._regular = Intervals(kernel.intervals_ns, now_ns)
-        """When the next regular exchange of each interval is due; after a failure, when the node tries again."""
+        """The moment of the next regular exchange of each sync interval; after a failure, of the next attempt."""
         self._busy = self._hurried = False
-        """Whether the last batch reported new charges; and whether some of them could not wait for a regular
+        """Whether the last batch reported new charges, and whether some of them could not wait for a regular
         exchange."""
         self._hasten = False
-        """Whether an interval may have become shorter since the last check for due work."""
+        """Whether a sync interval may have become shorter since the last check for due work."""
         self._about: frozenset[int] | None = None
-        """The sync intervals whose limits the last batch reported, and the next batch reports if the round goes on;
-        None means all."""
+        """The sync intervals whose limits the present round of batches reports, in nanoseconds; None for all limits."""
         self._failures: Counter[str] = Counter()
         self._failures_in_a_row = 0
         self._failing = ""
         self._beginnings = 0
-        """How many answers in a row made this node start over, under another name or because the hub had lost its
-        data."""
+        """The number of answers in a row after which this node had to start over: under another name, or because the
+        hub had lost its data."""
         self._not_before_ns = -NEVER_NS
-        """The earliest moment for the next exchange; later than now if several answers in a row made the node start
-        over."""
+        """The earliest moment of the next exchange. It lies in the future if several answers in a row made the node
+        start over."""
         self._full_until_ns = -NEVER_NS
         """The moment until which the hub counts as full, after it had no room for a key."""
         self._exchanges = self._early = self._cells = self._rebirths = self._lapses = 0
@@ -168,12 +169,11 @@ class Syncer:
 
     @property
     def kernel(self) -> Kernel:
-        """Returns the kernel whose cells are exchanged."""
         return self._kernel
 
     @property
     def failing(self) -> bool:
-        """Returns whether the hub has left the last exchange unanswered."""
+        """Returns whether the last exchange with the hub has failed."""
         return self._failures_in_a_row > 0
 
     @property
@@ -183,18 +183,18 @@ class Syncer:
 
     @property
     def unread(self) -> bool:
-        """Returns whether any waiting request has not read the last answer yet."""
+        """Returns whether any waiting request has yet to read the hub's last answer."""
         return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
-        """Notes that the event loop of the exchanges runs at `now_ns`, while a batch is under way.
+        """Records that the event loop of the exchanges ran at `now_ns`, while an answer is awaited.
 
-        So a pause of the loop is not taken for a delay of the hub.
+        So the syncer does not take a pause of the loop for a delay of the hub.
         """
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
-        """Gives up waiting for requests to read the last answer, because they take too long."""
+        """Stops waiting for requests to read the hub's last answer, because they take too long."""
         self._shard.unread.clear()
 
     @property
@@ -204,7 +204,7 @@ class Syncer:
 
     @property
     def begins_anew_again(self) -> bool:
-        """Returns whether two or more answers in a row have made this node start over.
+        """Returns whether two or more of the hub's last answers in a row have made this node start over.
 
         A node starts over under another name, or because the hub has lost the data that it had before.
         """
@@ -213,11 +213,10 @@ class Syncer:
     # ------------------------------------------------------------ when
 
     def due_ns(self, now_ns: int) -> int:
-        """Returns when the next exchange should begin; a past moment if it is due."""
+        """Returns the moment at which the next exchange should begin; a past moment if the exchange is due."""
         return max(self._wanted_ns(now_ns), self._not_before_ns)
 
     def _wanted_ns(self, now_ns: int) -> int:
-        """Returns when the next exchange should begin, not counting the pause of a node that starts over again."""
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
         if self._hasten:
@@ -238,15 +237,14 @@ class Syncer:
         return min(due_ns, regular.first_of(later)) if later else due_ns
 
     def stay_awake(self) -> None:
-        """Notes that the runner will check for due work before it sleeps, so that decisions need not wake it."""
+        """Records that the runner of the exchanges checks for due work before it sleeps; no decision need wake it."""
         self._shard.stay_awake()
 
     def looks_ns(self, now_ns: int) -> int:
-        """Returns until when the runner may sleep if no decision wakes it.
+        """Returns the moment until which the runner of the exchanges may sleep if no decision wakes it.
 
-        Usually the runner may sleep until the next exchange is due. If decisions had something to report with the last
-        exchange, it may sleep until another exchange could begin: while requests keep coming, the runner then finds
-        their reports by itself, and no decision has to wake it.
+        Usually that is when the next exchange is due. If the last exchange reported new charges, it is the moment at
+        which another exchange could begin. So, while requests keep coming, the runner finds their reports by itself.
         """
         self._shard.sleep_until(NEVER_NS, regular_ns=-NEVER_NS, begins_ns=-NEVER_NS)  # before the look at due work
         looks_ns = self.due_ns(now_ns)
@@ -257,7 +255,7 @@ class Syncer:
         return looks_ns
 
     def sleep_until(self, looks_ns: int) -> None:
-        """Notes that the runner sleeps until `looks_ns`, so that a decision which needs an exchange sooner wakes it.
+        """Records that the runner of the exchanges sleeps until `looks_ns`; an urgent decision wakes it earlier.
 
         The caller passes a moment no later than the method `looks_ns` has returned.
         """
@@ -267,31 +265,30 @@ class Syncer:
 
     @property
     def _begins_ns(self) -> int:
-        """Returns the earliest moment at which an exchange before its regular time may begin."""
         return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
 
     def speak_up(self) -> None:
-        """Requests an exchange soon, even with nothing to report; after a failed exchange, with the next attempt."""
+        """Requests an exchange soon, even with nothing to report; after a failed exchange, at the next attempt."""
         self._asked = True
 
     def take_pace(self) -> None:
-        """Makes the next check for due work apply the kernel's sync intervals, and shorten waits longer than these."""
+        """Applies changed sync intervals of the kernel at the next check for due work: longer waits end sooner."""
         self._hasten = True  # only a flag, as another thread, the driver's, may be about to read the intervals
 
     def attend(self, until_ns: int) -> None:
-        """Notes that the runner will check for due work by `until_ns` at the latest, unless it has disappeared."""
+        """Records that the runner of the exchanges checks for due work by `until_ns` at the latest, if it lives."""
         self._shard.attended_until_ns = until_ns
 
     def give_up_allowances(self, now_ns: int) -> None:
-        """Gives the node a new name and account, and no allowances, as a copy of this process may have the old ones.
+        """Gives the node a new name and account, and no allowances, as a copy of this process may use the old ones.
 
-        The use that the hub has confirmed stays under the old name; the rest is reported under the new one.
+        The hub keeps the use that it has confirmed under the old name; the node reports the rest under the new name.
         """
         self.renounced = True
         self._void_allowances(now_ns)
 
     def part(self) -> None:
-        """Notes that the runner of the exchanges ends, so that the next decision about any key starts another."""
+        """Records that the runner of the exchanges ends, so that the next decision about any key starts another."""
         self._shard.attended_until_ns = -NEVER_NS
         self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)
@@ -299,9 +296,9 @@ class Syncer:
     # ------------------------------------------------------------ what to say
 
     def take(self, now_ns: int) -> Batch | None:
-        """Returns the batch to send now; None if there is nothing to report after all.
+        """Returns the batch of reports to send now; None if there is nothing to report.
 
-        A batch that was taken is under way until `merged` or `failed` is called.
+        The caller must then call `merged` with the answer, or `failed`.
         """
         if self._under_way:  # a signal handler raised before the caller could report the batch as failed
             self.failed("abandoned", now_ns=now_ns)
@@ -343,8 +340,8 @@ class Syncer:
     def _topics(self, now_ns: int) -> tuple[bool, bool, frozenset[int] | None]:
         """Returns whether the next batch is ahead of time, whether it begins a round, and which intervals it covers.
 
-        The batch reports cells of the limits with these intervals; None stands for all limits. A batch ahead of time
-        reports urgent cells, and the limits with the shortest interval; any other batch reports the limits that were
+        The batch reports the limits that have one of these intervals; None stands for all limits. A batch ahead of time
+        reports urgent cells, and the limits with the shortest interval. Any other batch reports the limits that were
         due when its round began. A round takes as many batches as are needed for all cells with unreported changes at
         its beginning (`reporting/agenda.py`). Cells that become due during a round wait for its end.
         """
@@ -361,9 +358,9 @@ class Syncer:
         return early, begins, self._about
 
     def leave(self, now_ns: int) -> None:
-        """Makes the following batches the node's last ones, which report all counts and hold no allowances any more.
+        """Makes the following batches the node's last ones: they report all counts, and give all allowances back.
 
-        From here on no runner attends to this shard: a decision after this has to start one.
+        A decision after this call has to start another runner for this shard.
         """
         self._shard.attended_until_ns = -NEVER_NS
         self._leaving = True
@@ -390,7 +387,10 @@ class Syncer:
     # ------------------------------------------------------------ what to make of the answer
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
-        """Applies the checked answer to the batch under way, which was sent at `sent_ns` at the earliest."""
+        """Applies the hub's answer to `batch`, which was sent at `sent_ns` or later.
+
+        The caller has checked the answer.
+        """
         if answer.status is Status.STALE or (answer.status is Status.MERGED and len(answer.cells) != len(batch.cells)):
             self.failed("stale", now_ns=now_ns)
             return
@@ -452,13 +452,13 @@ class Syncer:
             self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
 
     def _without_late_grants(self, answer: Answer) -> Answer:
-        """Returns `answer`; if the node leaves, with allowances of 0, as its last report must not hold any."""
+        """Returns `answer` unchanged, or with all allowances set to 0 if the node is leaving."""
         if not self._leaving:
             return answer
         return answer._replace(cells=tuple(cell._replace(allowance=0, base=0, overdraft=0) for cell in answer.cells))
 
     def _say_all_at(self, now_ns: int) -> None:
-        """Makes all intervals due at `now_ns`, so that a round reports all limits: now, or after the present round."""
+        """Makes all intervals due at `now_ns`, so that the next round of batches reports all limits."""
         self._more = True
         self._regular.all_at(now_ns)
 
@@ -475,7 +475,7 @@ class Syncer:
             self._kernel.rebase(shard.index, now_ns=now_ns)
 
     def failed(self, kind: str, *, now_ns: int) -> None:
-        """Notes that the batch under way got no answer; `kind` is the class of failure. The hub may have merged it."""
+        """Records that the hub did not answer the last batch; it may have merged it. `kind` is the class of failure."""
         self._under_way = False
         self._shard.note_free(now_ns)
         self._failures[kind] += 1
@@ -489,10 +489,6 @@ class Syncer:
         self._shard.wake_askers()
 
     def _begin_anew(self, now_ns: int) -> None:
-        """Notes that the answer makes the node start over, so that another exchange begins at once.
-
-        After two or more such answers in a row, the next exchange waits for a while.
-        """
         self._beginnings += 1
         if self._beginnings > 1:
             self._not_before_ns = now_ns + self._delay_ns(self._beginnings - 1)
@@ -505,7 +501,10 @@ class Syncer:
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:
-        """Notes that the runner has ended: the batch under way gets no answer, and last reports were not sent."""
+        """Records that the runner of the exchanges has ended: no answer to the last batch will come.
+
+        A last report of the node was not sent either.
+        """
         self._leaving = False
         self._shard.stay_asleep()
         if self._under_way:
@@ -533,9 +532,9 @@ class Syncer:
         )
 
     def _lapse(self) -> None:
-        """Takes a new name, because the lease has ended: the hub may have granted the allowances to other nodes.
+        """Gives the node a new name, because its lease has ended: the hub may have granted others its allowances.
 
-        The hub goes on counting the use under the old name.
+        The hub still counts the use under the old name.
         """
         self._lapses += 1
         self._lapsed = True  # first: the node must not report counts of the old name under the new one
@@ -543,19 +542,18 @@ class Syncer:
         self._answered = False
 
     def _void_allowances(self, now_ns: int) -> None:
-        """Ends the node's lease at once, and makes all cells read the lease's end again, as some store a later one."""
+        """Ends the node's lease at once, and makes all cells compare again with its end, as some store a later one."""
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
         self._kernel.look_around(self._shard.index)
 
     def _become_another(self, now_ns: int) -> None:
-        """Continues under a new name, as if the lease had ended, and an account that no copy of this process has."""
         self._open_account(now_ns)
         if self._answered:
             self._lapse()
         self.renounced = False  # last: an exception out of a signal handler may come before
 
     def _renew_account(self, now_ns: int) -> None:
-        """Opens a new account if the hub may soon close the old one: totals sent to a closed account count twice."""
+        """Opens a new account if the hub may soon close the old one: totals sent to a closed one count twice."""
         if now_ns - max(self._shard.acked_ns, self._account_since_ns) > ACCOUNT_KEPT_NS:
             self._open_account(now_ns)
 
@@ -565,7 +563,6 @@ class Syncer:
         self._kernel.open_account(self._shard.index)
 
     def _silent(self, now_ns: int) -> bool:
-        """Returns whether the node must exchange now, even with nothing to report, to stay known to the hub."""
         return not self._answered or now_ns >= self._silent_until_ns()
 
     def _silent_until_ns(self) -> int:
@@ -574,7 +571,6 @@ class Syncer:
         return self._started_ns + min(silence_ns, lease_ns // SILENCE_SHARE)
 
     def _retire(self) -> None:
-        """Gives up the node's name, as the hub has merged its last report; any later report comes from a new name."""
         self._lapsed = True  # first, as in `_lapse`
         self._leaving = False
         self._answered = False

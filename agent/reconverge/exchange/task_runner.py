@@ -1,4 +1,4 @@
-"""A runner that is an asyncio task: it exchanges in the application's own event loop."""
+"""Makes the exchanges in an asyncio task, in the application's own event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconverge.runtime.threads import Latch, thread_id
 class TaskRunner:
     """Runs the exchanges as an asyncio task. Create, start and stop it in the event loop of that task.
 
-    The task asks the runner that owns the exchanges to stop, and begins to exchange when that runner has ended.
+    If another thread or task makes the exchanges of the agent, this task asks it to stop, and begins when it has ended.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -45,12 +45,12 @@ class TaskRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns False, because an event loop can be closed without notice to this task or to the driver."""
+        """Returns False: an event loop can be closed without any notice to this task or to the driver."""
         return False
 
     @property
     def is_here(self) -> bool:
-        """Returns whether the calling thread runs this runner's event loop, so that a wait would stop the runner."""
+        """Returns whether the calling thread runs this task's event loop; the caller must not wait for it then."""
         return thread_id() == self._thread_id
 
     def wake(self) -> None:
@@ -76,7 +76,7 @@ class TaskRunner:
                 self._loop.run_until_complete(asyncio.wait({self._task}, timeout=timeout_s))
 
     async def stop(self, timeout_s: float) -> None:
-        """Sends the node's last reports and stops; gives up reports that take longer than `timeout_s` seconds."""
+        """Sends the node's last reports and ends the task; gives up reports after more than `timeout_s` seconds."""
         assert self._task is not None
         self.request_stop()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""A runner that is a daemon thread: it exchanges beside an application of any kind."""
+"""Makes the exchanges on a daemon thread, beside an application of any kind."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from reconverge.runtime.threads import EVENTLET, Latch, WakeEvent, green_threads
 logger = logging.getLogger("reconverge")
 
 BEGIN_NS: Final = 2 * SECOND_NS
-"""How long a launched thread that has not begun to run counts as alive, in nanoseconds.
+"""The nanoseconds for which a launched thread that has not begun to run counts as alive.
 
 A signal handler may raise between the note that a thread is launched and the launch itself. Then there is no thread,
-and a later decision launches one. If the first thread was merely slow, only one of both gets to exchange.
-"""
+and a later decision launches one. If the first thread was merely slow, only one of both gets to exchange."""
 RESTART_MIN_S: Final = 0.1
 RESTART_MAX_S: Final = 30.0
 """The longest pause in seconds before a failed exchange loop starts again; the pause doubles with each failure until
@@ -28,7 +27,7 @@ the hub answers."""
 
 
 def refuse_eventlet() -> None:
-    """Raises EventletPatched if eventlet has patched Python's threads, as a patched thread cannot run the exchanges."""
+    """Raises EventletPatched if eventlet has replaced Python's threads; such a thread cannot run the exchanges."""
     if green_threads() == EVENTLET:
         raise EventletPatched
 
@@ -36,9 +35,9 @@ def refuse_eventlet() -> None:
 class ThreadRunner:
     """Runs the exchanges on a daemon thread, with an event loop that runs only while it is needed.
 
-    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket. While one of
-    several shards has yet to answer, or there is work between exchanges, the loop checks by itself whether it was
-    woken. The thread begins to exchange when the last runner has ended, and ends silently if another runner has begun
+    Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket. While it
+    waits for one of several shards, or has work between exchanges, the loop checks by itself whether it was woken. The
+    thread begins to exchange when the thread or task before it has ended. It ends silently if another has begun
     meanwhile.
     """
 
@@ -77,7 +76,7 @@ class ThreadRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns True: `run` notifies the driver however the thread ends."""
+        """Returns True: `run` notifies the driver in whatever way the thread ends."""
         return True
 
     def wake(self) -> None:
@@ -96,7 +95,10 @@ class ThreadRunner:
             self._thread.join(timeout_s)
 
     def run(self) -> None:
-        """Does the work of the thread. If no thread can be started any more, a caller runs this in its own thread."""
+        """Makes the exchanges until a stop is requested.
+
+        If no thread can be started, a caller runs this in its own thread.
+        """
         self._thread_id = thread_id()
         self._begun = True
         try:
@@ -109,7 +111,6 @@ class ThreadRunner:
                 self._exchanges.runner_is_gone()
 
     def _exchange_again_and_again(self) -> None:
-        """Exchanges until a stop is requested; a failed run is started again."""
         exchanges = self._exchanges
         while not exchanges.claim(self):
             owner = exchanges.owner
@@ -134,7 +135,6 @@ class ThreadRunner:
             self._wait_for_stop(pause_s)
 
     def _wait_for_stop(self, pause_s: float) -> None:
-        """Waits for `pause_s` seconds, or until a stop is requested."""
         until_ns = SystemClock.monotonic_ns() + round(pause_s * SECOND_NS)
         while not self._stopping and (left_ns := until_ns - SystemClock.monotonic_ns()) > 0:
             self._waker.wait(left_ns / SECOND_NS)

@@ -1,4 +1,4 @@
-"""Limits, how they are written and checked, and calendar windows."""
+"""Limits: how they are written and checked, and their calendar windows."""
 
 from reconverge.limit.limit import (
     ALGORITHMS,

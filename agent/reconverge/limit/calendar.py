@@ -1,4 +1,4 @@
-"""The days, weeks, months and years of a time zone, as windows of the hub's clock.
+"""Calendar windows: the days, weeks, months and years of a time zone, in times of the hub's clock.
 
 A window opens at the first midnight of its first day, by the zone's clocks, and closes when the next one opens, however
 many hours later that is. The module reads no clock: callers pass all moments.
@@ -34,9 +34,9 @@ class Unit(NamedTuple):
 
     name: str
     window_s: int
-    """The length of window, in seconds, by which a `Limit` means this unit: 30 days mean a month."""
+    """The window, in seconds, by which a `Limit` stands for this unit: 30 days stand for a month."""
     longest_s: int
-    """A length in seconds that no window of this unit exceeds: its longest by the calendar, and a day more, because
+    """A number of seconds that no window of this unit exceeds: its longest by the calendar, and a day more, because
     zones have put their clocks back by a day."""
     number_of: Callable[[date], int]
     first_day: Callable[[int], date]
@@ -85,8 +85,8 @@ class CalendarWindows:
         self.zone = zone
         self._zone = ZoneInfo(zone)
         self._found = (0, 0, 0)
-        """The last window that was looked up: its number, and when it opens and closes. Most calls are about the same
-        window."""
+        """The last window that was looked up: its number, and when it opens and closes, in nanoseconds. Most calls are
+        about the same window."""
 
     @property
     def longest_ns(self) -> int:

@@ -44,7 +44,7 @@ def check_name(name: object) -> str:
 
 
 ANY_KIND: Final = "*"
-"""The kind whose entry in a table of costs holds for all kinds that the table does not name."""
+"""The name in a table of costs whose cost holds for all kinds of request that the table does not name."""
 KINDS_MAX: Final = 1000
 """The most kinds in a table of costs: a longer table is a mistake, such as one of keys instead of kinds."""
 
@@ -85,11 +85,11 @@ def cost_of(limit_name: str, costs: Mapping[str, int] | None, kind: object) -> i
 
 
 SOFT_MAX: Final = 1
-"""The largest `soft`, as a fraction of the quota: a larger number is probably meant as a percentage."""
+"""The largest `soft`, the fraction by which requests may exceed the quota. A larger number is probably a percentage."""
 
 
 def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
-    """Raises InvalidLimit about the limit string `text` unless `soft` is from 0 to 1, and the capacity allowed.
+    """Checks `soft`, a fraction from 0 to 1, of the limit string `text`. Raises InvalidLimit if it is not allowed.
 
     With `soft`, the capacity is `nominal * (1 + soft)`, and may be at most `most`.
     """
@@ -107,7 +107,7 @@ def check_soft(text: str, soft: object, *, nominal: int, most: int) -> None:
 
 
 def check_max_debt(text: str, max_debt: object, *, most: int) -> None:
-    """Raises InvalidLimit unless `max_debt`, the cost that a key may owe, is from 0 to `most`, or None for no bound."""
+    """Checks `max_debt`, the cost that a key may owe: 0 to `most`, or None for no bound. Raises InvalidLimit."""
     if max_debt is None:
         return
     if isinstance(max_debt, bool) or not isinstance(max_debt, int):

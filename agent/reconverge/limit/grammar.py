@@ -75,7 +75,7 @@ class Quota:
     position: int
     warmup_s: float | None = None
     slots: bool = False
-    """Whether the quota limits work in progress; the window is 0 then."""
+    """Whether the quota limits work in progress; `window` is 0 then."""
     lease_s: float | None = None
 
 
@@ -119,7 +119,7 @@ class _TextReader:
         self._next = 0
 
     def quota(self) -> Quota:
-        """Reads: amount ('/' | 'per') window ['burst' number] ['warmup' duration] ['as' name].
+        """Reads the next quota: amount ('/' | 'per') window ['burst' number] ['warmup' duration] ['as' name].
 
         Or: amount ('in' 'flight' | 'concurrent') ['lease' duration] ['as' name]. A window and a duration are each an
         ISO 8601 duration, or a number and a unit; a window may leave the number out.
@@ -146,11 +146,9 @@ class _TextReader:
         return found
 
     def ended(self) -> bool:
-        """Returns whether all words of the limit string have been read."""
         return self._peek().kind == "end"
 
     def expect_end(self) -> None:
-        """Raises InvalidLimit unless all words have been read."""
         if self.ended():
             return
         error = self._expected("'burst', 'warmup', 'as', a separator (, ; |) or the end")

@@ -40,12 +40,12 @@ ALGORITHMS: Final = (
     SMOOTH_WARMING_UP,
 )
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
-"""All algorithms that a `Limit` can have."""
+"""The names of all algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
-"""Three algorithms with one arithmetic, in which it makes no difference whether tokens, arrival times or a level
-count."""
+"""The algorithms in which use drains steadily. They share one arithmetic: tokens, arrival times and a level are
+equivalent."""
 FILLED: Final = (TOKEN_BUCKET, GCRA)
-"""Algorithms with the settings `initial` and `refill`; a leaky bucket has neither, as its outflow is steady."""
+"""The algorithms with the settings `initial` and `refill`; a leaky bucket has neither, as its outflow is steady."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
 """Algorithms in which every charge has a date, and expires as a whole."""
 SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
@@ -74,7 +74,8 @@ REFILLS: Final = (GREEDY, INTERVAL)
 QUOTA_MAX: Final = 10**12
 """The largest quota: thousandths of a cost must be exact integers, also in Lua's doubles, which end at 2**53."""
 UNIT: Final = 1000
-"""Into how many parts the allowances of `PACED` algorithms divide a request; fewer if the quota is very large."""
+"""The number of parts of a request in which allowances of `PACED` algorithms are counted; fewer for a very large
+quota."""
 CREDIT_WINDOWS_MAX: Final = 100
 """The most windows' worth of the rate that a request of a smooth limit may use on credit, beyond the stored permits.
 A node can report a need of up to a hundred capacities, so it can still report its debt, and is granted an allowance
@@ -83,14 +84,14 @@ there are nodes. Without this maximum one wrong cost would block a key for good,
 WINDOW_MIN_NS: Final = MILLISECOND_NS
 """The shortest window: with a shorter one, the clock error between two machines would defeat the limit."""
 WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
-"""The longest window: ten years."""
+"""The longest window, ten years, in nanoseconds."""
 SLOT_LEASE_S: Final = 5.0
-"""The default lease of slots in seconds: how long the slots of a silent process stay taken."""
+"""The default lease of slots: the seconds for which the slots of a silent process stay taken."""
 SLOT_LEASE_MAX_NS: Final = 600 * SECOND_NS
 """The longest lease of slots, which is also the longest lease that an agent chooses for itself."""
 SLICES: Final = 10
 SLICES_MAX: Final = 1000
-"""The most slices of a window, because each key stores a count for every slice."""
+"""The most slices into which a window is divided, because each key stores a count for every slice."""
 LOG_QUOTA_MAX: Final = 100_000
 """The largest quota of a sliding log, as each key stores every charge, at about fifty bytes each on every node."""
 
@@ -349,7 +350,7 @@ class Limit:
 
     @property
     def warmup_ns(self) -> int:
-        """Returns how long a warm-up takes from cold to the full rate, in nanoseconds; 0 if the algorithm has none."""
+        """Returns the nanoseconds that a warm-up takes from cold to the full rate; 0 if the algorithm has none."""
         return 0 if self.warmup is None else round(self.warmup * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS
 
     @property
@@ -364,12 +365,12 @@ class Limit:
 
     @property
     def smooth(self) -> bool:
-        """Returns whether a request is admitted on credit, and the next request waits until the credit is paid back."""
+        """Returns whether a request is admitted on credit, so that the next one waits until the credit is paid back."""
         return self.algorithm in SMOOTH
 
     @property
     def unit(self) -> int:
-        """Returns into how many parts, a power of ten, the allowances and counts of this limit divide a request."""
+        """Returns the number of parts, a power of ten, of a request in which allowances of this limit are counted."""
         unit = UNIT if self.algorithm in PACED else 1
         while unit > 1 and unit * max(self.quota, self.capacity) > QUOTA_MAX:
             unit //= 10
@@ -476,7 +477,6 @@ class Limit:
         return f"{self.quota}/{_written(self.window_ns)}{burst}{warmup} ({', '.join(self._said())})"
 
     def _said(self) -> list[str]:
-        """Returns phrases that describe this limit: the algorithm, and each setting that differs from its default."""
         said = [self.algorithm]
         if self.refuses_all:
             said.append("refuses everything")

@@ -88,7 +88,7 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
 
 
 def check_rate(name: str, quotas: Mapping[str, Limit]) -> None:
-    """Raises InvalidLimit if a quota limits work in progress, because `Agent.limit` declares only limits on rates."""
+    """Checks that no quota limits work in progress, because `Agent.limit` declares only rates. Raises InvalidLimit."""
     for each in quotas.values():
         if each.slots and len(quotas) == 1:  # for several, the kernel raises a closer error
             problem = f"limits what is in progress, and no rate; declare it with agent.concurrency({name!r}, ...)"
@@ -113,7 +113,6 @@ def _limits(limit: object, algorithm: str | None) -> list[Limit]:
 
 
 def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
-    """Returns the quotas of one item of a list of limits: a `Limit` is one quota, a limit string may join several."""
     if isinstance(limit, Limit):
         return [limit]
     if isinstance(limit, str):
@@ -137,10 +136,10 @@ def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
 
 
 def limit_of_quota(name: str) -> str:
-    """Returns the name of the limit to which a quota belongs; switching the limit off or on is for all of its quotas.
+    """Returns the name of the limit to which a quota belongs: `api` for `api#2` or `api@5/60s`.
 
-    The result is `api` for `api#2`, the second quota of a limit, and for `api@5/60s`, the quota of one plan in
-    contracts. The name of a limit has no "#" and no "@".
+    `api#2` is the second quota of a limit, `api@5/60s` the quota of one plan in contracts. Limits are switched as a
+    whole. The name of a limit has no "#" and no "@".
     """
     return name.partition("#")[0].partition(TIER)[0]
 

@@ -80,9 +80,9 @@ def _all_capped(quotas: Quotas, caps: Quotas) -> Quotas:
 
 
 def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[float]:
-    """Returns a policy's overshoot in two layers: the policy's own, and the published one, which can only lower it.
+    """Returns in two layers the most by which a limit may be exceeded: the policy's own, and the published one.
 
-    The second layer is None if `max_overshoot` is None.
+    The published one can only lower it; it is None if `max_overshoot` is None.
     """
     return Layered(policy.max_overshoot, max_overshoot, policy.max_overshoot)
 

@@ -62,12 +62,12 @@ class Signed(Protocol):
 
     @property
     def issued(self) -> int:
-        """Returns when the document was signed, in seconds since 1970."""
+        """Returns the time of signing, in seconds since 1970."""
         ...
 
     @property
     def expires(self) -> int:
-        """Returns when the document expires, in seconds since 1970."""
+        """Returns the time of expiry, in seconds since 1970."""
         ...
 
 
@@ -138,7 +138,7 @@ class Secrets:
         return _signature(self._secrets[0], body, magic)
 
     def have_signed(self, body: bytes, signature: bytes, *, magic: bytes) -> bool:
-        """Whether any of the secrets has made `signature` for `body` in the format `magic`."""
+        """Returns whether any of the secrets has made `signature` for `body` in the format `magic`."""
         return any(compare_digest(_signature(secret, body, magic), signature) for secret in self._secrets)
 
     def __repr__(self) -> str:
@@ -146,7 +146,7 @@ class Secrets:
 
 
 def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> bytes:
-    """Returns a table as a signed payload of the format `magic`. Raises InvalidDocument if it is too long."""
+    """Returns a table of values as a signed payload of the format `magic`. Raises InvalidDocument if it is too long."""
     body = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     payload = magic + secrets.sign(body, magic=magic) + b"\n" + body
     if len(payload) > PAYLOAD_BYTES_MAX:
@@ -190,14 +190,14 @@ class Format(Generic[Doc]):
     magic: bytes
     """The format's name and number, and a blank."""
     checked: Callable[[object], Doc]
-    """Returns the document that a parsed table describes. Raises InvalidDocument if the table is invalid."""
+    """A function from a parsed table to the document that it describes. Raises InvalidDocument if the table is
+    invalid."""
 
     def opened(self, payload: object, secrets: Secrets, namespace: str) -> Doc | Rejection:
-        """Returns the document, even an expired one, if it was signed with one of the secrets for that namespace.
+        """Returns the document, even an expired one, if it was signed with one of the secrets for `namespace`.
 
-        Returns the reason for the rejection if not.
-
-        A publisher calls this first, because it must build only on documents that nodes of the namespace accept.
+        Otherwise returns the reason for the rejection. A publisher calls this first, because it must build only on
+        documents that nodes of the namespace accept.
         """
         said = opened_table(payload, secrets, magic=self.magic)
         if isinstance(said, Rejection):
@@ -228,7 +228,7 @@ class Verifier(Generic[Doc]):
         self._minimum = minimum
 
     def verify(self, payload: object, *, now_s: float, known: int) -> Doc | Rejection:
-        """Returns the document, or the reason for a rejection.
+        """Returns the document in `payload`, or the reason why the node must not accept it.
 
         `known` is the version that the node has already; `now_s` is the wall clock's time in seconds since 1970.
         """
@@ -248,7 +248,10 @@ class Verifier(Generic[Doc]):
 
 
 def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
-    """Raises InvalidDocument unless a table has a valid namespace, version and period of validity."""
+    """Checks a table's namespace, version and period of validity, at most `lifetime_max_s` seconds.
+
+    Raises InvalidDocument.
+    """
     for name in STAMP:
         if name not in table:
             raise InvalidDocument(f"is missing; a signed document has {', '.join(STAMP)}", name)

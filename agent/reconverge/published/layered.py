@@ -49,7 +49,7 @@ class Layered(Generic[T]):
     published: T | None = None
     """The published value; None if there is none."""
     cap: T | None = None
-    """The cap; None if any published value may be in force."""
+    """The most that a published value may be; None if any published value may be in force."""
     leave: Callable[[T, T], T] = field(default=smaller, repr=False, kw_only=True)
 
     @property
@@ -62,10 +62,10 @@ class Layered(Generic[T]):
 
     @property
     def capped(self) -> bool:
-        """Whether there is a published value that the cap does not allow as it is."""
+        """Returns whether there is a published value beyond the cap."""
         return self.published is not None and self.in_force != self.published
 
     @property
     def overridden(self) -> bool:
-        """Whether the value in force differs from the node's own."""
+        """Returns whether the value in force differs from the node's own."""
         return self.in_force != self.own

@@ -33,9 +33,9 @@ def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires
 
 
 def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
-    """Returns the settings with the switch `word` for the limits `names`, or without names for all limits.
+    """Returns `settings` with the switch `word` for the limits `names`; for all limits if there are no names.
 
-    None removes the switch from the settings, so that each node's own switch applies.
+    If `word` is None, the switch is removed, so that each node's own switch applies.
     """
     if not names:
         return replace(settings, switch=word)
@@ -60,7 +60,7 @@ def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
 async def published(
     store: SettingsStore, secrets: Secrets, namespace: str, *, force: bool = False
 ) -> FleetSettings | None:
-    """Returns the settings at the hub, expired or not.
+    """Returns the published settings at the hub, expired or not.
 
     Returns None if the hub has no settings; with `force`, also if they cannot be verified.
 

@@ -65,7 +65,8 @@ logger = logging.getLogger("reconverge")
 
 PROBLEM_LENGTH_MAX: Final = 400
 RESTORED_AFTER_S: Final = (1.0, 10.0)
-"""The range of the random delay, in seconds, before a node posts a lost document again, so that not all nodes do."""
+"""The least and the most seconds of a random delay before a node posts a lost document again, so that not all nodes
+do."""
 UNFIT: Final = "unfit"
 """The reason for rejecting a valid document that this node has failed to apply."""
 NO_STORE: Final = "no-store"
@@ -100,7 +101,7 @@ class Reader(ABC, Generic[Doc, Store]):
     what: ClassVar[str]
     """The name of the documents in messages, such as "settings"."""
     may_mend: ClassVar[tuple[str, ...]] = (PREMATURE, EXPIRED)
-    """The reasons for which a rejected document is checked again at each later read, as they may no longer apply."""
+    """The reasons for rejection that may pass; a document rejected for them is checked again at each later read."""
     brief = True
     """Whether a read sends the hub at most one short command (`Follower.brief`)."""
 
@@ -126,7 +127,8 @@ class Reader(ABC, Generic[Doc, Store]):
         self._reason = ""
         """The reason why the last payload was rejected; empty if it was not."""
         self._restore_ns: int | None = None
-        """When to post the lost document again, if it is still missing then; None if it is not lost."""
+        """The moment at which to post the document again that the hub has lost, if it is still missing; None if it is
+        there."""
         self._accepted = self._restored = 0
         self._rejected: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
@@ -140,7 +142,6 @@ class Reader(ABC, Generic[Doc, Store]):
         return 0 if self.in_force is None else self.in_force.version
 
     def _counted(self) -> dict[str, Any]:
-        """Returns the values for the fields of `ReaderStats`, by name."""
         return {
             "version": self.version,
             "expires_in": inf if self.in_force is None else self.in_force.expires - self._now_s(),
@@ -154,7 +155,7 @@ class Reader(ABC, Generic[Doc, Store]):
 
     @abstractmethod
     def _store_in(self, hub: Hub) -> Store | None:
-        """Returns the hub as a store of documents of this kind; None if the hub cannot store them."""
+        """Returns the part of the hub that stores documents of this kind; None if the hub cannot store them."""
 
     @abstractmethod
     async def _read(self, store: Store) -> bytes | None:
@@ -171,15 +172,15 @@ class Reader(ABC, Generic[Doc, Store]):
     async def _post(self, store: Store, payload: bytes, *, over: bytes | None, keep_s: float, timeout_s: float) -> bool:
         """Posts a document again that the hub has lost. Returns whether it was posted.
 
-        If the hub's store can compare, it is posted only if the hub still has `over` in its place. `keep_s` is for how
-        many seconds the hub keeps it. Raises HubUnavailable and TimeoutError.
+        If the hub's store can compare, it posts only if the hub still has `over` in that place. `keep_s` is how many
+        seconds the hub keeps the document. Raises HubUnavailable and TimeoutError.
         """
 
     async def _go_on(self, store: Store, timeout_s: float) -> None:
-        """For subclasses with more work at the hub: called after each read that was answered, and if no read is due."""
+        """Does a subclass's further work at the hub, after each read that was answered, and if no read is due."""
 
     def _due_look_ns(self) -> int:
-        """Returns when the hub is to be read next, in nanoseconds of the monotonic clock."""
+        """Returns the moment of the next read of the hub, in nanoseconds of the monotonic clock."""
         return self._look_ns
 
     # ------------------------------------------------------------ called by the exchange driver
@@ -189,14 +190,13 @@ class Reader(ABC, Generic[Doc, Store]):
         self._look_ns = self._clock.monotonic_ns()
 
     def due_ns(self) -> int:
-        """Returns when `follow` has work to do next, in nanoseconds of the monotonic clock."""
+        """Returns the moment at which `follow` has work again, in nanoseconds of the monotonic clock."""
         return self._due_look_ns()
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
         """Reads the document at the hub if a read is due.
 
-        `cut_off`: whether the node's exchanges fail. Then the reader does not ask the hub; the exchanges log the
-        failure.
+        If `cut_off` is True, exchanges with the hub fail at present; then the reader does not ask the hub.
         """
         store, now_ns = self._store_in(hub), self._clock.monotonic_ns()
         if self._due_look_ns() > now_ns:
@@ -241,7 +241,6 @@ class Reader(ABC, Generic[Doc, Store]):
             self._reject(rejection, rejection.reason, f"{sentence} {rejection.problem}")
 
     async def _accept(self, store: Store, payload: bytes, timeout_s: float) -> Rejection | None:
-        """Fetches the further parts of a document and puts it in force. Returns None, or a rejection if that fails."""
         document = self._verify(payload)
         if isinstance(document, Rejection):
             return document
@@ -297,7 +296,6 @@ class Reader(ABC, Generic[Doc, Store]):
     # ------------------------------------------------------------ failures
 
     def _unreadable(self, error: Exception) -> None:
-        """Logs a failed read of the hub, and delays the next read, longer with each failure in a row."""
         self._failures_in_a_row += 1
         self._look_ns = self._clock.monotonic_ns() + backoff_ns(self._interval_ns(), self._failures_in_a_row)
         self._fail_for(error, f"published {self.what} cannot be read; the last ones stay in force")

@@ -23,7 +23,10 @@ logger = logging.getLogger("reconverge")
 
 @dataclass(frozen=True, slots=True)
 class FleetSettingsStats(ReaderStats):
-    """The state of published settings on one node; version 0 means that the node's own settings are in force."""
+    """The state of the published settings on one node.
+
+    Version 0 means that only the node's own settings are in force.
+    """
 
     capped: tuple[str, ...] = ()
     """The names of limits whose published value is bounded by their cap."""
@@ -61,7 +64,6 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
         await super().follow(hub, cut_off=cut_off, timeout_s=timeout_s)
 
     def _follow_the_clock(self) -> None:
-        """Puts expired settings out of force, or in force again if the clock was set back to before their expiry."""
         newest, before = self._newest, self.in_force
         now = newest if newest is not None and newest.expires > self._now_s() else None
         if now is before:

@@ -38,13 +38,13 @@ AUTHOR_LENGTH_MAX: Final = 200
 """The longest name of an author, the same as in contracts."""
 LIMIT_LENGTH_MAX: Final = 200
 KEPT_S: Final = LIFETIME_MAX_S
-"""The seconds for which the log is kept after the last change."""
+"""The seconds for which the hub keeps the log after the last change."""
 PATIENCE_S: Final = 2.0
 """The seconds for which a publisher waits for the log, after its settings have been published."""
 
 
 class Turned(NamedTuple):
-    """One turned switch: when, by which author, of which limit, and its new state."""
+    """One change of a published switch: its time, its author, the limit, and the new state."""
 
     when: int
     """When the switch was turned, in seconds since 1970 by the publisher's clock."""
@@ -53,11 +53,11 @@ class Turned(NamedTuple):
     limit: str | None
     """The limit's name; None for the switch of all limits."""
     to: Word | None
-    """The new state; None leaves it to each node."""
+    """The new state; None if each node's own switch applies again."""
 
 
 def turned_between(before: FleetSettings | None, after: FleetSettings, author: str) -> list[Turned]:
-    """Returns the switches that differ between two settings, as turned by `author`; at most `LINES_MAX` of them."""
+    """Returns the switches that differ between two settings, as changes by `author`; at most `LINES_MAX` of them."""
     former = {} if before is None or before.expires <= after.issued else _switches(before)
     since = _switches(after)
     by = _visible(author)
@@ -66,7 +66,7 @@ def turned_between(before: FleetSettings | None, after: FleetSettings, author: s
 
 
 async def read_log(store: object, namespace: str, secrets: Secrets) -> list[Turned] | None:
-    """Returns the last turned switches, the newest first; None if the hub cannot store the log.
+    """Returns the last changes of switches, the newest first; None if the hub cannot store the log.
 
     A log that is not signed, and lines that are invalid, are left out. Raises HubUnavailable.
     """
@@ -112,7 +112,6 @@ def _sealed(namespace: str, secrets: Secrets, lines: Sequence[Turned]) -> bytes:
 
 
 def _line(said: object) -> Turned | None:
-    """Returns a turned switch from a line of the log; None for an invalid line. Skips fields of later versions."""
     if not isinstance(said, Mapping):
         return None
     when, by, limit, to = (said.get(name) for name in Turned._fields)

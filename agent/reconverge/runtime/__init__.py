@@ -1,1 +1,1 @@
-"""The interpreter and the operating system: threads, event loops, forks, copies of a process."""
+"""Helpers for the interpreter and the operating system: threads, event loops, forks, copies of a process."""

@@ -1,4 +1,4 @@
-"""How long to pause after failures: twice as long each time, up to a cap.
+"""The pause after failures: twice as long with each failure, up to a cap.
 
 `Syncer.failed` in `exchange/syncer.py` computes the pause after a failed exchange here, and shortens it at random.
 """
@@ -16,11 +16,11 @@ from reconverge.clock import SECOND_NS
 BACKOFF_CAP_NS: Final = SECOND_NS
 """The longest pause in nanoseconds; if the interval is longer, the pause is the interval."""
 DOUBLINGS_MAX: Final = 30
-"""The most doublings of a pause: the cap is reached long before, and numbers stay small."""
+"""The most times that a pause is doubled. The cap is reached long before; this keeps numbers small."""
 
 
 def backoff_ns(interval_ns: int, failures_in_a_row: int) -> int:
-    """Returns the nanoseconds to pause after failures in a row: the interval, doubled for each but the first.
+    """Returns the nanoseconds to pause: the interval, doubled for each failure in a row but the first.
 
     A pause is at most BACKOFF_CAP_NS, or the interval if that is longer.
     """

@@ -17,16 +17,16 @@ class Durations:
     """A histogram of the durations of exchanges, or of requests that asked the hub."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(BOUNDS_S))
-    """For each bucket, how many durations were at most its bound, and longer than the bound before."""
+    """For each bucket, the number of durations that were at most its bound, and longer than the bound before."""
     sum: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """Counts one duration."""
+        """Counts one duration in its bucket."""
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum += seconds
 
     def copy(self) -> Durations:
-        """Returns a copy of the durations as they are now."""
+        """Returns a copy of the histogram as it is now."""
         return Durations(list(self.counts), self.sum)
 
     def __add__(self, other: Durations) -> Durations:

@@ -20,10 +20,11 @@ def has_a_loop() -> bool:
 
 
 def in_a_handler() -> str:
-    """Returns a phrase such as "in a signal handler" if this thread is in one or in a finalizer; else an empty string.
+    """Returns a phrase such as "in a signal handler" if this thread is in a handler or finalizer; else "".
 
-    It searches the frames of the thread. A signal handler is recognized by its code, on the main thread alone.
-    A callback of a weak reference, or of the garbage collector, looks like any other call, and is not recognized.
+    The search goes through the frames of the thread. A signal handler is recognized by its code, on the main thread
+    alone. A callback of a weak reference, or of the garbage collector, looks like any other call, and is not
+    recognized.
     """
     handlers: set[CodeType] = set()
     if threading.current_thread() is threading.main_thread():
@@ -40,7 +41,6 @@ def in_a_handler() -> str:
 
 
 def _code_of(handler: object) -> CodeType | None:
-    """Returns the code object of a handler that is a function, a method or a `partial` of either; else None."""
     function: Any = getattr(handler, "func", handler)
     function = getattr(function, "__func__", function)
     code: Any = getattr(function, "__code__", None)

@@ -30,22 +30,22 @@ from typing import Any, Final
 from reconverge.clock import SECOND_NS, SystemClock
 
 WHOLE_WAIT_S: Final = 0.1
-"""How many seconds at most a fork waits for the threads that hold locks of `new_lock(whole=True)`."""
+"""The most seconds that a fork waits for the threads that hold locks of `new_lock(whole=True)`."""
 OF_THE_INTERPRETER: Final = "_thread"
-"""The module of the classes of the interpreter's own locks; locks of green threads have classes of another module."""
+"""The module of Python's own lock classes; locks of green threads have classes of another module."""
 
 _known: Final[set[weakref.ref[Any]]] = set()
 _whole: Final[dict[weakref.ref[Any], None]] = {}
 """The locks of `new_lock(whole=True)`, in the order in which they were made and in which each fork takes them."""
 _taken: Final[dict[int, list[Any]]] = {}
-"""By the number of a thread that is about to fork: the locks of `_whole` that it has taken."""
+"""For each thread that is about to fork, by its number: the locks that it has taken for that."""
 
 
 def new_lock(*, whole: bool = False) -> Any:
-    """Returns a reentrant lock that is free in a forked child, unless the thread that forks holds it.
+    """Returns a reentrant lock that a forked child finds free, unless the thread that forks holds it.
 
-    With `whole`, a fork first waits for the thread that holds the lock, so that the child does not find the guarded
-    data half changed. A change must take milliseconds at most: the fork waits for WHOLE_WAIT_S seconds at most.
+    If `whole` is True, a fork first waits for the thread that holds the lock, so that the child does not find the
+    guarded data half changed. A change must take milliseconds at most: the fork waits for WHOLE_WAIT_S seconds at most.
     """
     lock = threading.RLock()  # fork: registered below
     return known(lock, whole=whole)
@@ -59,7 +59,7 @@ def new_future() -> Future[Any]:
 
 
 def known(lock: Any, *, whole: bool = False) -> Any:
-    """Arranges that forked children find `lock` free, unless it is one of gevent or eventlet. Returns `lock`.
+    """Makes forked children find `lock` free, unless it is a lock of gevent or eventlet. Returns `lock`.
 
     `whole` is as in `new_lock`.
     """

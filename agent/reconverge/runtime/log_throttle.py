@@ -1,4 +1,4 @@
-"""Keeps a log readable: a fact is logged once, and a lasting failure a limited number of times within a period."""
+"""Limits log messages: a fact is logged once, and a lasting failure a limited number of times within a period."""
 
 # Theory of operation.
 #
@@ -35,7 +35,10 @@ class LoggedOnce:
         self._logged: dict[Hashable, object] = {}
 
     def is_new(self, fact: Hashable = None) -> bool:
-        """Whether this fact should be logged now: True for one caller, then False until the fact is forgotten."""
+        """Returns True if `fact` should be logged now, and marks it as logged.
+
+        Later calls for the same fact return False, until `forget`.
+        """
         mine = object()
         return len(self._logged) < self._facts_max and self._logged.setdefault(fact, mine) is mine
 

@@ -1,4 +1,4 @@
-"""Gives each process, or each event loop of it, an object of its own, such as a connection or a counter."""
+"""Gives each process, or each of its event loops, an object of its own, such as a connection or a counter."""
 
 # Theory of operation.
 #
@@ -55,12 +55,12 @@ class LoopResource(Protocol):
         ...
 
     def abandon_in_fork(self) -> None:
-        """Called in a forked child: releases its copy of the resource, and leaves the parent's as it is."""
+        """Releases a forked child's copy of the resource, and leaves the parent's resource as it is."""
         ...
 
 
 def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `Owned` passes it
-    """Releases a resource; `inherited` is whether it belongs to the parent process.
+    """Releases a resource: as a copy of the parent process's if `inherited` is True, else as this process's.
 
     Pass this function to `Owned` as `left`.
     """
@@ -71,7 +71,7 @@ def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as 
 
 
 class Owned(Generic[T]):
-    """A holder of one resource: when another owner asks for it, the old resource is abandoned and a new one made.
+    """A holder of one resource: when another process or event loop asks for it, a new resource is made.
 
     `make` makes a resource. `left` is called with each abandoned resource, and with whether it belongs to the parent
     process of this forked one. `whose` returns the owner that asks: by default this process and its running event loop.
@@ -92,11 +92,11 @@ class Owned(Generic[T]):
 
     @property
     def thing(self) -> T | None:
-        """Returns the resource that was made last, for any owner; None if there is none."""
+        """Returns the resource that was made last, for any process or loop; None if there is none."""
         return self._thing
 
     def get(self) -> T:
-        """Returns the resource of the owner that asks; makes one if that owner has none."""
+        """Returns the resource of the calling process and event loop; makes one if they have none."""
         asking = self._asking()
         if self._thing is None or self._owner != asking:
             self._leave_alone()
@@ -105,7 +105,7 @@ class Owned(Generic[T]):
         return self._thing
 
     def take(self) -> T | None:
-        """Returns the resource of the owner that asks, which the caller must then close; None if that owner has none.
+        """Returns the resource of the calling process and event loop, for the caller to close; None if none is.
 
         The next `get` makes another resource.
         """
@@ -116,10 +116,6 @@ class Owned(Generic[T]):
         return thing
 
     def _leave_alone(self) -> None:
-        """Abandons the resource of another owner, if there is one.
-
-        A forked child keeps a reference to its parent's resource.
-        """
         thing, self._thing = self._thing, None
         if thing is None or self._owner is None:
             return

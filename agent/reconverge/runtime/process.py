@@ -48,26 +48,26 @@ from reconverge.runtime.threads import WakeEvent, in_main_interpreter, start_thr
 logger = logging.getLogger("reconverge")
 
 LAST_WORDS_S: Final = 2.0
-"""How many seconds at most each agent may take to send its last reports when the process ends."""
+"""The most seconds that each agent may take to send its last reports when the process ends."""
 LAST_WORDS_BESIDE_S: Final = 30.0
-"""How many seconds at most each agent of a subinterpreter may take to send its last reports at its end. Python aborts
-the process if a thread of the subinterpreter is left."""
+"""The most seconds that each agent of a subinterpreter may take to send its last reports at its end. Python aborts the
+process if a thread of the subinterpreter is left."""
 SIGTERM_GRACE_S: Final = 5.0
-"""How many seconds at most a process lives on after SIGTERM while its threads still work."""
+"""The most seconds that a process lives on after SIGTERM while its threads still work."""
 LOOP_GRACE_S: Final = 0.5
-"""How many seconds an event loop of the main thread has to end by itself after SIGTERM, before it is interrupted."""
+"""The seconds that an event loop of the main thread has, after SIGTERM, to end before it is interrupted."""
 SIGTERM_STATUS: Final = 128 + signal.SIGTERM
 SENDS_IT_ITSELF: Final = "uvicorn.server"
-"""The module of a server that has its own handler of SIGTERM, and sends itself the signal when it has shut down."""
+"""The module of a server, uvicorn, that handles SIGTERM, and sends itself the signal again after its shutdown."""
 SENDS_IT_IN: Final = "capture_signals"
-"""The function of the module SENDS_IT_ITSELF in which the server sends itself SIGTERM."""
+"""The function of uvicorn in which the server sends itself SIGTERM."""
 
 
 class Stoppable(Protocol):
     """The methods of an agent that this module calls."""
 
     def start_over_after_fork(self) -> None:
-        """Called in a forked child: forgets the allowances, counts and connections of the parent process."""
+        """Forgets the allowances, counts and connections of the parent process; called in a forked child."""
         ...
 
     def stop_for_good(self, timeout_s: float) -> None:
@@ -88,9 +88,9 @@ _speaking_pid = 0
 
 
 def register(agent: Stoppable, *, sigterm: bool) -> None:
-    """Notifies `agent` of forks, and lets it send its last reports when this process ends, except by `kill -9`.
+    """Makes `agent` learn of forks, and lets it send its last reports when this process ends, except by `kill -9`.
 
-    With `sigterm`, and if the application has no handler of SIGTERM, the signal ends the main thread as `sys.exit`
+    If `sigterm` is True and the application has no handler of SIGTERM, the signal ends the main thread as `sys.exit`
     would. In a daemon of `multiprocessing` SIGTERM still ends the process at once.
     """
     global _hooked_pid  # noqa: PLW0603  # fork hooks belong to the process, and so does this note of them
@@ -125,7 +125,7 @@ def living_agents() -> list[Stoppable]:
 
 
 def stop_all() -> None:
-    """Lets every agent of this process send its last reports."""
+    """Stops every agent of this process after its last reports."""
     global _speaking_pid  # noqa: PLW0603  # as above
     _speaking_pid = os.getpid()
     try:
@@ -162,10 +162,10 @@ def _is_sent_by_server(frame: FrameType | None) -> bool:
 
 
 class _HeldBack:
-    """A server's handler of SIGTERM, wrapped to delay the signal that the server sends itself after its shutdown.
+    """Wraps a server's handler of SIGTERM, to delay the signal that the server sends itself after its shutdown.
 
-    The main thread blocks the signal until the agents have sent their last reports; then the process ends by it, as the
-    server intends. A signal from another process still arrives, through any other thread.
+    The main thread blocks the signal until the agents have sent their last reports. Then the signal ends the process,
+    as the server intends. A signal from another process still arrives, through any other thread.
     """
 
     def __init__(self, handler: Callable[[int, FrameType | None], object]) -> None:
@@ -177,7 +177,6 @@ class _HeldBack:
 
 
 def _hold_back() -> None:
-    """Blocks SIGTERM on the main thread until the agents have sent their last reports."""
     global _held_back_pid  # noqa: PLW0603  # a process ends once
     _held_back_pid = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -194,7 +193,6 @@ def _is_daemon() -> bool:
 
 
 def _leave_daemons_alone() -> None:
-    """Removes this module's handler of SIGTERM in a forked child that is a daemon of `multiprocessing`."""
     if _is_daemon() and signal.getsignal(signal.SIGTERM) is _on_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -235,7 +233,7 @@ def _end_loop() -> None:
 
 
 def _end_at_last() -> None:
-    """Lets agents send their last reports, and ends the process, SIGTERM_GRACE_S seconds after SIGTERM in any case."""
+    """Stops the agents after their last reports; ends the process SIGTERM_GRACE_S seconds after SIGTERM in any case."""
     WakeEvent().wait(min(LOOP_GRACE_S, SIGTERM_GRACE_S))
     if _asked_pid == os.getpid():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

@@ -25,10 +25,10 @@ from typing import Final
 from reconverge.clock import SECOND_NS, SystemClock
 
 JUMP_NS: Final = 5 * SECOND_NS
-"""A wall clock that gains more than this on the monotonic clock between two looks was set, because no clock drifts that
-fast."""
+"""The nanoseconds that the wall clock may gain on the monotonic clock between two checks; more means that it was
+set."""
 LOOK_NS: Final = SECOND_NS
-"""The boot id is read at most once in this time."""
+"""The nanoseconds between two reads of the boot id, at least."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -41,7 +41,7 @@ def read_boot_id() -> str:
 
 
 class Restorations:
-    """A detector of whether the process was restored from an image of its memory since the last check."""
+    """Detects whether the process was restored from an image of its memory since the last check."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Restorations:
         self._seen_boot_id = boot_id()
 
     def sign(self) -> str:
-        """Returns a phrase that names the sign of a restoration since the last call; "" if there is no sign."""
+        """Returns a phrase that says how a restoration since the last call was noticed; "" if there was none."""
         now_ns = self._since_start_ns()
         ahead_ns = self._wall_ns() - now_ns
         gained_ns, self._ahead_ns = ahead_ns - self._ahead_ns, ahead_ns

@@ -37,11 +37,10 @@ GEVENT: Final = "gevent"
 EVENTLET: Final = "eventlet"
 NUMBERS_APART: Final = 64
 INTERPRETERS_APART: Final = 16
-"""How many interpreters each get NUMBERS_APART thread numbers of their own; skipping a number takes 0.1 ms."""
+"""The number of interpreters that get NUMBERS_APART thread numbers each; skipping a number takes 0.1 ms."""
 
 
 def _original(module: str, name: str) -> Any:
-    """Returns the function `name` of a module of the standard library, even if gevent has replaced it by its own."""
     monkey = sys.modules.get("gevent.monkey")
     found = getattr(importlib.import_module(module), name)
     return found if monkey is None else monkey.get_original(module, name)
@@ -141,7 +140,7 @@ def addresses_of(*question: Any) -> Any:
 
 
 class WakeEvent:
-    """An event that wakes the one thread that waits for it; several calls of `wake` before a `wait` count as one."""
+    """An event for one waiting thread: `wake` ends its `wait`. Several calls of `wake` before a `wait` count as one."""
 
     def __init__(self) -> None:
         self._quiet = _allocate_lock()
@@ -149,7 +148,7 @@ class WakeEvent:
 
     @property
     def woken(self) -> bool:
-        """Whether the next `wait` returns at once."""
+        """Returns whether `wake` was called since the last `wait`, so that the next `wait` returns at once."""
         return not self._quiet.locked()
 
     def wake(self) -> None:
@@ -165,12 +164,12 @@ class WakeEvent:
         return rung
 
     def clear(self) -> None:
-        """Resets the event."""
+        """Forgets calls of `wake`, so that the next `wait` waits."""
         self._quiet.acquire(blocking=False)
 
 
 class Latch:
-    """A condition that becomes true once; any number of threads can wait for it."""
+    """A condition that becomes true once and stays so; any number of threads can wait for it."""
 
     def __init__(self) -> None:
         self._closed = _allocate_lock()
@@ -186,19 +185,19 @@ class Latch:
             return
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until the condition is true, for at most `timeout_s`; returns whether it is true."""
+        """Waits until the condition is true, for at most `timeout_s` seconds; returns whether it is true."""
         if not self.open and self._closed.acquire(timeout=min(max(0.0, timeout_s), threading.TIMEOUT_MAX)):
             self.set()
         return self.open
 
 
 class Section:
-    """A critical section: one thread at a time may be in it, and a thread can ask whether it is in it already.
+    """A critical section: one thread at a time may be in it. A thread can ask whether it is in the section already.
 
-    A signal handler or a finalizer asks that, as it may interrupt its own thread in the middle of the section.
+    Signal handlers and finalizers ask that, as they may interrupt their own thread in the middle of the section.
 
-    The handler may then read the guarded data, and must put off its changes until the section is left. An exception
-    that a handler raises in the section leaves the section.
+    A handler may then read the guarded data, and must put off its changes until the section is left. An exception that
+    a handler raises in the section leaves the section.
     """
 
     def __init__(self) -> None:
@@ -255,5 +254,5 @@ class Total:
 
     @property
     def value(self) -> int:
-        """Returns the number as it is now."""
+        """Returns the present number."""
         return MOST - length_hint(self._left)

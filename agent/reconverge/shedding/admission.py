@@ -43,17 +43,17 @@ class DecidingStack(Protocol):
         ...
 
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
-        """Counts a layer's refusal of a request that was admitted before, and has waited for its client.
+        """Counts the refusal of a request that was admitted before, and has waited for its client.
 
-        Returns whether that ends the request: False if the layer is in shadow.
+        Returns True if that ends the request; False if the refusing layer is in shadow, and refuses nothing.
         """
         ...
 
     def lose(self, admission: Admission, *, over: bool) -> None:
-        """Stores an admission that was dropped unfinished, so that the next request finishes it.
+        """Stores an admission that the program dropped unfinished, so that the next request finishes it.
 
-        A request that is not known to be `over` counts as running for another second. Takes no lock, because a
-        finalizer calls this.
+        If `over` is False, the request counts as running for another second. Takes no lock, because a finalizer calls
+        this.
         """
         ...
 
@@ -84,12 +84,12 @@ class Admission(Unique):
         self.away = 0
         """The number of `step_aside` calls that no `go_on` has ended yet."""
         self.rank = rank
-        """The place of the request's class, 0 for the most important one."""
+        """The number of the request's class, 0 for the most important one."""
         self.finished = refusal is not None
         """Whether the request is over, and its slots are free."""
         self._refusal = refusal
         self._seen = False
-        """Whether the caller has looked whether the request may go on."""
+        """Whether the caller has read if the request may go on."""
         self.would_refuse = would_refuse
         """The refusals by layers in shadow, which have no effect."""
 
@@ -101,17 +101,17 @@ class Admission(Unique):
 
     @property
     def allowed(self) -> bool:
-        """Whether the request may go on."""
+        """Returns whether the request may go on."""
         return self.refusal is None
 
     @property
     def refused_by(self) -> str | None:
-        """Returns the name of the layer that refused; None if none did."""
+        """Returns the name of the layer that refused the request; None if none did."""
         return None if self.refusal is None else self.refusal.layer
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """Returns the tickets of the layers that have admitted the request."""
+        """Returns the records of the layers that have admitted the request."""
         return self._tickets
 
     def finish(self, outcome: Outcome = SERVED) -> None:
@@ -124,9 +124,9 @@ class Admission(Unique):
                 ticket.finish(now_ns, outcome)
 
     def step_aside(self, *, begun: bool = True) -> None:
-        """Notes that the request begins to wait for its client, which is no work of the service; `go_on` ends the wait.
+        """Frees the request's slots while it waits for its client, which is no work of the service, until `go_on`.
 
-        Unless the request has `begun` to work, it also ceases to count as demand: its body may not have come yet.
+        If `begun` is False, the request also ceases to count as demand: its body may not have come yet.
         """
         self.away += 1
         if self.away == 1:
@@ -139,7 +139,7 @@ class Admission(Unique):
     def go_on(self, *, anyway: bool = True) -> ShedRefusal | None:
         """Ends the wait for the client. If no slot is free, ends the request and returns its refusal, else None.
 
-        With `anyway` the request goes on even beyond the limit.
+        If `anyway` is True, the request goes on even beyond the limit.
         """
         self.away -= 1
         if self.away:
@@ -157,7 +157,7 @@ class Admission(Unique):
         return None
 
     def drop(self) -> None:
-        """Ends the request in a finalizer, which may not wait for a lock: the next request finishes it."""
+        """Leaves the end of this request to the next one: a finalizer, which calls this, may not wait for a lock."""
         if not self.finished:
             self._stack.lose(self, over=True)
 

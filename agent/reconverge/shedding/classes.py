@@ -24,7 +24,7 @@ TEST: Final = "test"
 DEFAULT_CLASSES: Final = (CRITICAL, POST, GET, TEST)
 HEADER: Final = "x-traffic-class"
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""Methods that RFC 9110 calls safe: a client can repeat them without harm, so they are shed before others."""
+"""The HTTP methods that RFC 9110 calls safe: clients can repeat such requests without harm, so they are shed first."""
 CLASSES_MAX: Final = 16
 """The most classes: each has metrics of its own, and decisions go through them one by one."""
 
@@ -75,7 +75,7 @@ class TrafficClasses:
         self._writing = self._ranks.get(POST, last)
 
     def rank(self, name: str) -> int:
-        """Returns the place of a class, 0 for the most important one. Raises InvalidSetting for an unknown name."""
+        """Returns the number of a class, 0 for the most important one. Raises InvalidSetting for an unknown name."""
         rank = self._ranks.get(name) if isinstance(name, str) else None
         if rank is None:
             known = ", ".join(self.names)
@@ -83,10 +83,10 @@ class TrafficClasses:
         return rank
 
     def rank_of(self, request: Any, method: str, field: str | None) -> int:
-        """Returns the place of a request's class: by `classify`, or else by its method and its header field.
+        """Returns the number of a request's class: by `classify`, or else by its method and its header field.
 
-        A field with an unknown name is ignored, as it comes from a client. Raises InvalidSetting for an unknown name
-        that `classify` returns.
+        The most important class has number 0. A field with an unknown name is ignored, as it comes from a client.
+        Raises InvalidSetting for an unknown name that `classify` returns.
         """
         if self.classify is not None:
             name = self.classify(request)

@@ -1,4 +1,4 @@
-"""Decides faster in a stack that has only layers of this package, in the usual order, and none of them in shadow."""
+"""Decides in one function for a stack that has only this package's layers, in usual order and none in shadow."""
 
 # Theory of operation.
 #
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from reconverge.decision import Decision
 
 ORDER: Final = (RequestRate, AdaptiveConcurrency, FleetShedder, WorkerShedder)
-"""The order that the layers must have; each may be left out."""
+"""The order of the layers for which the fast path works; each layer may be left out."""
 
 
 class Passage(Admission):
-    """A request that the fast path has admitted. Replaces the tickets of all layers, and is an `InSlot` itself."""
+    """The admission of a request by the fast path. It replaces the records of all layers, and is an `InSlot` itself."""
 
     # `FastPath.enter` sets what a constructor would: a constructor with so many arguments takes twice as long.
 
@@ -82,7 +82,7 @@ class Passage(Admission):
 
     @property
     def tickets(self) -> Sequence[Ticket]:
-        """Returns a new ticket for each layer that keeps a slot for the request; none after the request's end."""
+        """Returns a new record for each layer that keeps a slot for the request; none after the request's end."""
         if self.finished:
             return ()
         return self._tickets_of_all()
@@ -115,7 +115,7 @@ class Passage(Admission):
             busy.finish(fast_path.now_ns(), outcome)
 
     def give_back(self) -> None:
-        """Takes the request back as if it had never come, because a later layer has refused it or failed."""
+        """Undoes the charges and slots of the request, because a later layer has refused it or failed."""
         if self.finished:
             return
         self.finished = True
@@ -124,7 +124,7 @@ class Passage(Admission):
 
 
 class SlotOf(SlotTicket):
-    """The `AdaptiveConcurrency` ticket of a request that the fast path has admitted; the `Passage` has the state."""
+    """The record of the `AdaptiveConcurrency` layer for a request of the fast path; the `Passage` has the state."""
 
     __slots__ = ("_passage",)
 

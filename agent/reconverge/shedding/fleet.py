@@ -42,7 +42,7 @@ RESERVED: Final[Mapping[str, float]] = {CRITICAL: 0.2}
 """The default: a fifth of the capacity for critical requests, as Stripe has published."""
 REMEMBERED: Final = 10
 HEALTH_NS: Final = 100 * MILLISECOND_NS
-"""The nanoseconds for which a reading of the agent's health is used, before it is read again."""
+"""The nanoseconds between two reads of the agent's health."""
 
 
 class FleetShedder:
@@ -123,7 +123,7 @@ class FleetShedder:
         return {"partitioned": float(self._partitioned)}
 
     def start_over_after_fork(self) -> None:
-        """Forgets what was admitted: a forked child is a node of its own."""
+        """Forgets the counts of admitted requests: a forked child is a node of its own."""
         for memory in self.memories:
             memory.start_over()
 
@@ -187,7 +187,10 @@ class Remembered:
         self._admitted.add()
 
     def has_room(self, now_ns: int) -> bool:
-        """Whether the node may admit one more request in this window without its hub. If so, counts the request."""
+        """Returns whether the node may admit one more request in this window without its hub.
+
+        If so, counts the request.
+        """
         with self._lock:
             self._move_to(now_ns // self._window_ns)
             if self._alone + self._admitted.value >= max(self._counts, default=0):

@@ -1,4 +1,4 @@
-"""The interface of a stack's layers: each admits a request, perhaps with a ticket, or refuses it with a reason."""
+"""The interface of a stack's layers: each admits a request, perhaps with a record, or refuses it with a reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IGNORED: Final = "ignored"
 
 
 class Arrival:
-    """A request as the layers see it. Made once for each request, and shared by all layers."""
+    """A request as the layers receive it. Made once for each request, and shared by all layers."""
 
     __slots__ = ("key", "now_ns", "rank")
 
@@ -30,9 +30,9 @@ class Arrival:
         self.key = key
         """The key by which layers count a request rate."""
         self.rank = rank
-        """The place of the request's class, 0 for the most important one."""
+        """The number of the request's class, 0 for the most important one."""
         self.now_ns = now_ns
-        """When the request arrived, in nanoseconds of the monotonic clock."""
+        """The arrival of the request, in nanoseconds of the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class ShedRefusal:
     status: int
     """The status of HTTP: 429 for the caller's own limit, 503 for the state of the service."""
     retry_after: float | None
-    """Seconds after which the same request may be admitted; None if that cannot be known."""
+    """The seconds after which the same request may be admitted; None if that cannot be known."""
     reason: str
-    """A sentence for the caller."""
+    """The reason as a sentence for the caller."""
     decision: Decision | None = None
     """The decision of the layer's limit; None if the layer has no limit."""
     quotas: Mapping[str, Limit] | None = None
@@ -56,13 +56,13 @@ class ShedRefusal:
 
 
 class InProgress(NamedTuple):
-    """The state of a layer that counts requests in progress, for the response field `qu="concurrent-requests"`."""
+    """The limit and free part of a layer that counts requests in progress, for the field `qu="concurrent-requests"`."""
 
     name: str
     limit: int
-    """How many requests may run at once."""
+    """The number of requests that may run at once."""
     left: int
-    """How many more requests may begin."""
+    """The number of requests that may begin now."""
 
 
 class Ticket(Protocol):
@@ -70,20 +70,20 @@ class Ticket(Protocol):
 
     Either `finish` or `give_back` is called, once; more calls do nothing.
 
-    A ticket of a layer that counts requests in progress may have an attribute `in_progress`, for the fields of the
+    The record of a layer that counts requests in progress may have an attribute `in_progress`, for the fields of the
     response: an `InProgress`, or None.
 
-    A ticket of a layer that counts work may have `step_aside(now_ns, *, begun)` and `go_on(now_ns, *, anyway)`: a
+    The record of a layer that counts work may have `step_aside(now_ns, *, begun)` and `go_on(now_ns, *, anyway)`: a
     request that waits for its client is no work. `go_on` returns a `ShedRefusal` if there is no room for it now; with
     `anyway` it always returns None.
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
-        """Ends the request in the layer, with the outcome by which the layer may measure the load."""
+        """Ends the request in the layer; `outcome` decides whether its duration is a measure of the load."""
         ...
 
     def give_back(self, now_ns: int) -> None:
-        """Takes the request back as if it had never come, because a later layer has refused it."""
+        """Undoes the admission of the request, because a later layer has refused it."""
         ...
 
 
@@ -103,14 +103,14 @@ class Layer(Protocol):
         ...
 
     def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
-        """Decides about a request. Returns its ticket or, if it is admitted without one, None; else its refusal.
+        """Decides about a request. Returns a `ShedRefusal`, or for an admitted request its record or None.
 
         A refusal charges nothing.
         """
         ...
 
     def enter_anyway(self, arrival: Arrival) -> Ticket | None:
-        """Admits a request that `enter` refused, as the layer is in shadow. Returns its ticket; None without one."""
+        """Admits a request that `enter` refused while the layer is in shadow. Returns its record, or None."""
         ...
 
     def readings(self) -> Mapping[str, float]:
@@ -122,5 +122,8 @@ class LoopWatcher(Protocol):
     """A layer that measures the event loop which serves the requests."""
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measures `loop` from now on. Called on the loop's own thread, perhaps for a loop that is measured already."""
+        """Measures the event loop `loop` from now on.
+
+        Called on the loop's own thread, perhaps again for the same loop.
+        """
         ...

@@ -40,7 +40,6 @@ class RequestRate:
         return self.refusal(arrival.key, decision)
 
     def refusal(self, key: str, decision: Decision) -> ShedRefusal:
-        """Returns the refusal of a request that the limit has refused."""
         return refusal_of(self.name, self._status, self.limiter, key, decision)
 
     def enter_anyway(self, arrival: Arrival) -> Charge | None:  # noqa: ARG002  # nothing was charged
@@ -59,7 +58,7 @@ def refusal_of(layer: str, status: int, limiter: RateLimiter, key: str, decision
 
 
 class Charge:
-    """The ticket of a request that was charged to a limit; `give_back` refunds the charge."""
+    """The record of a request that was charged to a limit; `give_back` refunds the charge."""
 
     # A reservation would work, too, but costs ten times as much as a hit: it marks the charge, so that the charge can
     # be corrected exactly in any window. A charge that is given back here was made microseconds ago.
@@ -72,7 +71,6 @@ class Charge:
         """Whether response fields show this limit; False for a quota that is not the caller's own."""
         self._key = key
         self.decision = decision
-        """The limit's decision."""
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
         """Does nothing, as a rate is charged however a request ends."""

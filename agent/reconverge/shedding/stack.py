@@ -51,7 +51,7 @@ NO_KEY: Final = "(none)"
 
 @dataclass(frozen=True, slots=True)
 class StackStats:
-    """A stack's counts of decisions, by class or by layer and class, with its layers' switches and measured values."""
+    """The counts of a stack's decisions, by class or by layer and class, and its layers' switches and measurements."""
 
     admitted: Mapping[str, int]
     refused: Mapping[str, Mapping[str, int]]
@@ -118,8 +118,8 @@ class Stack:
         self._refused = {layer.name: [Total() for _ in names] for layer in self.layers}
         self._would_refuse = {layer.name: [Total() for _ in names] for layer in self.layers}
         self._lost: deque[tuple[int, Admission]] = deque()
-        """Admissions that were dropped unfinished, each with the monotonic time at which the next request finishes
-        it."""
+        """Admissions that the program dropped unfinished, each with the monotonic time in nanoseconds at which it
+        ends."""
         self._dropped = Total()
 
     def start_over_after_fork(self) -> None:
@@ -132,11 +132,11 @@ class Stack:
 
     @property
     def needs_loop(self) -> bool:
-        """Whether a layer measures an event loop, and does nothing without one."""
+        """Returns whether a layer measures an event loop, and does nothing without one."""
         return any(getattr(layer, "needs_loop", False) for layer in self.layers)
 
     def switch(self, layer: str, to: Switch) -> None:
-        """Switches a layer "on", "off" or into "shadow", from the next request on.
+        """Switches a layer to "on", "off" or "shadow" (refuse nothing), from the next request on.
 
         Raises InvalidSetting for an unknown layer or an unknown switch.
         """
@@ -179,14 +179,13 @@ class Stack:
         return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
 
     def enter_ranked(self, key: str, rank: int) -> Admission:
-        """Decides about one request as `enter` does, for the class at place `rank`, 0 being the most important one."""
+        """Decides about one request as `enter` does, for the class number `rank`; 0 is the most important class."""
         if self._lost:
             self._end_lost()
         fast_path = self._fast_path
         return self._enter(key, rank) if fast_path is None else fast_path.enter(self, key, rank)
 
     def _enter(self, key: str, rank: int) -> Admission:
-        """Decides as `enter_ranked` does, by calling each layer, for stacks that have no fast path."""
         arrival = Arrival(key, rank, self._now())
         tickets: list[Ticket] = []
         shadowed: tuple[ShedRefusal, ...] = ()
@@ -234,7 +233,6 @@ class Stack:
             self._lost.append((self._now() + DROPPED_NS, admission))
 
     def _end_lost(self) -> None:
-        """Finishes the stored admissions that were dropped unfinished and are due; logs a warning for the first one."""
         now_ns = self._now()
         while self._lost:
             try:

@@ -28,7 +28,7 @@ Ask = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
 class AddressReports:
-    """Sends the hub this node's sketches of the addresses that each identity comes from.
+    """Sends the hub this node's sketches, compact estimators of how many addresses each identity comes from.
 
     Does nothing if the hub cannot merge address sketches.
     """
@@ -53,11 +53,10 @@ class AddressReports:
         return self._left_out + self._meter.addresses.unwatched
 
     async def tell(self, ask: Ask, *, losses: int) -> None:
-        """Sends the hub the registers of this node's address sketches that have risen since the last report.
+        """Sends the hub the registers (numbers) of this node's address sketches that have risen since the last report.
 
         `losses` is how often the hub has lost its data so far; if that has grown, all registers are sent again. `ask`
-        awaits a call of the hub; errors that it raises are raised here, and registers that were not sent are sent with
-        the next call.
+        awaits a call of the hub. Errors that it raises are raised here; unsent registers are sent with the next call.
         """
         book, ledger = self._meter.addresses, self._ledger
         if losses != self._losses:
@@ -84,7 +83,7 @@ class AddressReports:
             book.give_back(risen)
 
     def turn_hour(self) -> None:
-        """Empties the meter's address book if the hour is over; called after the last report of the hour."""
+        """Empties the meter's record of addresses if the hour is over; called after the last report of the hour."""
         hour, book = self._hour_now(), self._meter.addresses
         if hour != self._hour:
             self._hour = hour

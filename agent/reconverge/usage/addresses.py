@@ -94,7 +94,7 @@ class AddressBook:
             self._seen.add(pair)
 
     def take_risen(self) -> dict[str, bytes]:
-        """Returns the registers of identities' sketches that have risen since the last call, for an `AddressReport`."""
+        """Returns by identity the parts of its sketch that have changed since the last call, for an `AddressReport`."""
         with self._lock:
             risen, self._risen = self._risen, {}
             return {
@@ -105,13 +105,13 @@ class AddressBook:
             }
 
     def raise_all(self) -> None:
-        """Marks all registers of the sketches as risen, to be reported again because the hub has lost its data."""
+        """Marks all parts of the sketches as changed, to be reported again because the hub has lost its data."""
         with self._lock:
             for identity, registers in self._registers.items():
                 self._risen[identity] = {number for number, rank in enumerate(registers) if rank}
 
     def give_back(self, risen: Mapping[str, bytes]) -> None:
-        """Marks the registers `risen`, by identity, as risen again, because they could not be reported."""
+        """Marks the parts `risen` of sketches, by identity, as changed again, because they could not be reported."""
         with self._lock:
             for identity, pairs in risen.items():
                 if identity in self._registers:  # only if the identity is in the book of this hour
@@ -123,7 +123,7 @@ class AddressBook:
         return 0 if registers is None else estimate_of(bytes(registers))
 
     def unusual(self, *, least: int = MANY) -> dict[str, int]:
-        """Returns the identities with an estimate of `least` addresses or more, and the estimates, highest first."""
+        """Returns the estimates of `least` addresses or more, by identity, highest first."""
         with self._lock:
             sketches = {identity: bytes(each) for identity, each in self._registers.items()}
         return unusual_of(sketches, least=least)

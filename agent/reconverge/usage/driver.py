@@ -29,7 +29,10 @@ ROUNDS_MAX: Final = 10_000
 
 
 class UsageDriver:
-    """Sends a node's usage reports to the hub and waits for the answers. Without a ledger, it only gathers counts."""
+    """Sends a node's usage reports to the hub and waits for the answers.
+
+    Only gathers counts if the hub cannot add usage.
+    """
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class UsageDriver:
         return all(reported)
 
     async def leave(self) -> bool:
-        """Sends all new counts, then ends the node's account at the hub. Returns whether the hub has all counts."""
+        """Sends all new counts, then ends the node's account at the hub. Returns True if the hub has all counts."""
         if not await self.report() or self.ledger is None:
             return False
         for shard in range(self.ledger.shards):
@@ -179,7 +182,6 @@ class UsageDriver:
         return False
 
     def _complain(self, kind: str, problem: str) -> None:
-        """Counts a failed report by its kind, and logs a warning once per outage."""
         self.failures[kind] += 1
         if not self._complained:
             self._complained = True

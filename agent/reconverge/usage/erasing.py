@@ -34,9 +34,9 @@ class UsageErasing:
         """Drops all orders and retractions; called at the start, and in a forked child."""
         self._log = OrderLog(self._clock.monotonic_ns())
         self._retractions: dict[int, list[tuple[Period, UsageKey]]] = {}
-        """The rows to be retracted from the hub, by shard."""
+        """The rows of usage that this node must retract from the hub, by shard."""
         self._here: deque[Callable[[str], bool]] = deque()
-        """Functions that return True for identities to be forgotten without an order of the hub."""
+        """Functions that return True for identities to erase on this node without an order of the hub."""
 
     def also(self, is_named: Callable[[str], bool]) -> None:
         """Makes the next report forget the identities for which `is_named` returns True, without an order of the hub.
@@ -46,7 +46,7 @@ class UsageErasing:
         self._here.append(is_named)
 
     async def obey(self, ledger: object, reports: UsageReports) -> None:
-        """Reads the hub's erasure orders, forgets the identities that they name, and retracts their rows from the hub.
+        """Reads the hub's orders to erase identities, forgets these, and retracts their rows of usage from the hub.
 
         Raises HubUnavailable; the next call then continues with the rows that are left.
         """

@@ -40,7 +40,7 @@ from reconverge.usage.periods import checked_kind, period_at
 logger = logging.getLogger("reconverge")
 
 GRACE_S: Final = 60.0
-"""Seconds between the end of a period and its export: time for several reports of each node."""
+"""The seconds between the end of a period and its export: time for several reports of each node."""
 LEASE_S: Final = 60.0
 """The lease of an exporter in seconds, from its last renewal; at the end of a run the exporter gives it back."""
 HOST_MAX: Final = 64
@@ -55,17 +55,17 @@ class ExportRun:
     """The result of one call of `Exporter.run`: how much was exported, and which exporter has the lease."""
 
     leads: bool = True
-    """Whether this exporter had the lease; if not, it has done nothing."""
+    """Whether this exporter had the lease, the right to export. If False, it has done nothing."""
     events: int = 0
-    """How many events were delivered, including repeated ones."""
+    """The number of events that were delivered, including repeated ones."""
     late: int = 0
-    """How many of the events were about periods that had been exported before."""
+    """The number of delivered events about periods that had been exported before."""
     periods: int = 0
-    """How many periods were finished, in all shards."""
+    """The number of periods whose export was finished, in all shards together."""
     expired: int = 0
-    """How many periods were over for longer than the hub keeps them, and may not have been exported, in all shards."""
+    """The number of periods, in all shards, that may not have been exported because the hub keeps them no longer."""
     lease: ExportLease | None = None
-    """Which exporter has the lease, and until when by the hub's clock; as of the beginning of the run."""
+    """The exporter that has the lease, and until when by the hub's clock, as of the beginning of the run."""
 
 
 class Exporter:

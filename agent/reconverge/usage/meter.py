@@ -33,16 +33,17 @@ logger = logging.getLogger("reconverge")
 
 MINUTE_NS: Final = 60 * SECOND_NS
 ROWS_MAX: Final = 10_000
-"""The most rows of one minute, which take 2 MB. A node that serves more identities in a minute needs a larger bound."""
+"""The most rows (identity, limit and route) of one minute, which take 2 MB. A node that serves more identities in a
+minute needs a larger bound."""
 ROUTES_MAX: Final = 200
-"""The most routes: an application with more probably reports paths in place of routes."""
+"""The most routes that are counted separately. An application with more probably reports paths in place of routes."""
 OTHERS_MAX: Final = 1000
 """The most limits that are counted separately under OTHERS; contracts have at most this many."""
 COST_MAX: Final = QUOTA_MAX
 """The largest cost of one request, as in limits. Sums of a period are exact up to 2**53."""
 
 _COST, _REQUESTS, _REFUSED = 0, 1, 2
-"""The places of the counts in a row."""
+"""The indices of the three counts in a row."""
 
 _Rows: TypeAlias = dict[tuple[str, str, str], list[int]]
 
@@ -76,7 +77,7 @@ class Meter:
         self._rows_max = rows_max
         self._routes_max = routes_max
         self.overflowed = 0
-        """How many times something was counted under OTHERS, because there was no room for its name."""
+        """The number of times that something was counted under OTHERS, because there was no room for its name."""
         self.unstarted = False
         """Whether a `UsageReporter` was made for this meter, and was not started."""
         self._logged = LoggedOnce()
@@ -144,7 +145,7 @@ class Meter:
             self.addresses.note(identity, address)
 
     def join_requests(self, count: int = 1) -> None:
-        """Notes that `count` calls of `add` were for a further limit of a request that `add` had counted already.
+        """Corrects the load of the node: `count` calls of `add` were further limits of a request counted already.
 
         `add` counts a request each time, so the node's load becomes smaller by `count` requests.
         """
@@ -189,16 +190,12 @@ class Meter:
         self.addresses.erase(is_named)
 
     def take_companions(self) -> int:
-        """Returns the sum of the counts that `join_requests` has received since the last call."""
+        """Returns the sum of the counts passed to `join_requests` since the last call."""
         with self._lock:
             companions, self._companions = self._companions, 0
         return companions
 
     def _new_row(self, minute: int, identity: str, limit: str, route: str) -> list[int]:
-        """Returns the row of a key in a minute, or the row of OTHERS if there is no room. The caller holds the lock.
-
-        Raises InvalidKey if a name is no text, or holds NUL.
-        """
         for name in (identity, limit, route):
             if not isinstance(name, str) or "\0" in name:
                 raise InvalidKey(f"{shown(name)} cannot be counted as usage: names are text without NUL")

@@ -12,8 +12,8 @@ from reconverge.hub.usage import KINDS, Period, Retention, counted_us
 from reconverge.usage.periods import period_at
 
 GONE_MAX: Final = 1000
-"""How many closed periods of each kind are remembered one by one; all periods before the earliest of them are
-closed, too."""
+"""The number of closed periods of each kind that are stored; all periods before the earliest of them are closed,
+too."""
 
 
 class OpenPeriods:
@@ -28,7 +28,7 @@ class OpenPeriods:
         self._floor: dict[str, int] = {}
 
     def close(self, period: Period) -> None:
-        """Closes a period, because its rows were dropped."""
+        """Closes a period, because the node has dropped the rows of it."""
         kind, number = period
         gone = self._gone[kind]
         gone.add(number)

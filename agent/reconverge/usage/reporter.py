@@ -45,7 +45,7 @@ from reconverge.usage.meter import Meter
 logger = logging.getLogger("reconverge")
 
 INTERVAL_S: Final = 10.0
-"""Seconds between two reports: a killed process loses the usage of this time at most, and live totals lag by it."""
+"""The seconds between two reports. A killed process loses the usage of this time at most, and live totals lag by it."""
 INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 3600.0
 TIMEOUT_S: Final = 2.0
@@ -59,7 +59,7 @@ class UsageStats:
     """The state of one node's usage reports."""
 
     at_hub: bool
-    """Whether a hub adds up the usage of all nodes; if not, usage is counted on this node only."""
+    """Whether a hub adds up the usage of all nodes; if False, usage is counted on this node only."""
     answered: int
     """The number of batches that the hub has answered."""
     failures: dict[str, int]
@@ -67,20 +67,21 @@ class UsageStats:
     unreported: int
     """The number of keys with counts that are not reported yet."""
     rows: int
-    """The number of rows that the node keeps, in all periods together."""
+    """The number of rows (counts of one identity, limit and route in one period) that the node keeps."""
     overflowed: int
-    """How many times this node has counted something under "(others)" for lack of room."""
+    """The number of times that this node counted something under "(others)" for lack of room."""
     folded: int
     """The number of rows that the hub has counted under "(others)"."""
     losses: int
-    """How often the hub had lost this node's reports; the node sent the rows that it still kept again."""
+    """The number of times that the hub had lost this node's reports; the node sent the rows that it still kept
+    again."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """The number of rows that were never reported and are lost, by kind of period."""
     from_many_addresses: dict[str, int] = field(default_factory=dict[str, int])
     """Identities that have come to this node from unusually many addresses in this hour, with an estimate of the
     number; see `reconverge.usage.from_many_addresses` for the whole fleet."""
     unwatched: int = 0
-    """How many times an identity's addresses were left out, for lack of room on this node or at the hub."""
+    """The number of times that an address was left out, for lack of room on this node or at the hub."""
     misdated: dict[str, int] = field(default_factory=dict[str, int])
     """The number of rows, by kind of period, that the hub has refused because this machine's clock is wrong. They are
     counted in the hub's present period."""
@@ -171,7 +172,7 @@ class UsageReporter:
 
     @property
     def running(self) -> bool:
-        """Whether the reporter's thread is running and was not asked to stop."""
+        """Returns whether the reporter's thread is running and was not asked to stop."""
         return self._wanted and self._thread is not None and not self._thread.ended.open
 
     def start(self) -> None:
@@ -187,7 +188,6 @@ class UsageReporter:
         self._section.run(self._begin)
 
     def _begin(self) -> None:
-        """Starts a thread that reports unless one runs, so that exactly one does. The caller is in `_section`."""
         if self._thread is None or self._thread.ended.open:
             thread = _ReportThread()
             self._wanted = True  # before the thread begins, which looks at it
@@ -302,7 +302,7 @@ class UsageReporter:
                 self._carry_out(loop, self._driver.report)
 
     def _is_over(self, thread: _ReportThread) -> bool:
-        """Returns whether the thread has to end; if so, marks it as ended, so that the next `start` begins another one.
+        """Returns whether the thread has to end; if so, records that, so that the next `start` begins another one.
 
         The caller is in the critical section `_section`.
         """

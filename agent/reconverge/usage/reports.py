@@ -61,7 +61,7 @@ from reconverge.usage.periods import period_at, period_name, periods_of_minute
 logger = logging.getLogger("reconverge")
 
 KEPT_REPORTED: Final[Mapping[str, int]] = {MINUTE: 5, HOUR: 1, DAY: 1, MONTH: 1}
-"""How many reported periods before the present one a node keeps, by kind, if that kind is not exported."""
+"""By kind of period, the number of reported past periods that a node keeps if that kind is not exported."""
 ROWS_KEPT_MAX: Final = 400_000
 """The most rows that a node keeps, of all periods: about 150 MB. Beyond that, keys that are new to a period are
 counted under OTHERS. A node with 10,000 customers keeps 40,000 rows, and as many for each further period."""
@@ -104,7 +104,7 @@ class UsageReports:
         self._alone = alone
         self._logged = LoggedOnce()
         self.losses = 0
-        """How often the hub has lost this node's reports."""
+        """The number of times that the hub has lost this node's reports."""
         self.reported_again = 0
         """The number of rows that were reported again because the hub had lost them."""
         self.dropped: Counter[str] = Counter()
@@ -124,7 +124,7 @@ class UsageReports:
         self._rows: dict[Period, dict[UsageKey, _Row]] = {}
         self._count = 0
         self._counted_ns: dict[Period, int] = {}
-        """When something was last counted in a period, by the monotonic clock."""
+        """For each period, the moment of its last count, in nanoseconds of the monotonic clock."""
         self._open = OpenPeriods()
         self._done: dict[str, int] = {}
         self._shards = [_ShardReports() for _ in range(self._shards_count)]
@@ -154,9 +154,9 @@ class UsageReports:
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
     def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
-        """Returns the next batch of unreported rows for a shard; without rows None, or if `speak` an empty batch.
+        """Returns the next batch of unreported rows for a shard, which carries the node's load `load`.
 
-        `load` is the node's load, which the batch carries.
+        Without such rows returns None, or an empty batch if `speak` is True.
         """
         with self.lock:
             state = self._shards[shard]

@@ -46,31 +46,31 @@ NUMBER_MAX: Final = 1e18
 
 
 class StackReport(Protocol):
-    """The counts of one stack of load shedding: the interface of `reconverge.shedding.StackStats`."""
+    """The counts of one stack of layers that shed load: the interface of `reconverge.shedding.StackStats`."""
 
     @property
     def admitted(self) -> Mapping[str, int]:
-        """The number of admitted requests by class, the most important class first."""
+        """Returns the number of admitted requests by class, the most important class first."""
         ...
 
     @property
     def refused(self) -> Mapping[str, Mapping[str, int]]:
-        """The number of refused requests by layer, then by class; layers are in the order in which they decide."""
+        """Returns the number of refused requests by layer, then by class; layers stand in the order of deciding."""
         ...
 
     @property
     def would_refuse(self) -> Mapping[str, Mapping[str, int]]:
-        """The number of requests that layers in shadow would have refused, by layer, then by class."""
+        """Returns the number of requests that layers in shadow would have refused, by layer, then by class."""
         ...
 
     @property
     def switches(self) -> Mapping[str, str]:
-        """The switch of each layer ("on", "shadow" or "off"), by the layer's name."""
+        """Returns the switch of each layer ("on", "shadow" or "off"), by the layer's name."""
         ...
 
     @property
     def readings(self) -> Mapping[str, Mapping[str, float]]:
-        """The measurements and settings of each layer by name, by the layer's name."""
+        """Returns each layer's measurements and settings: by the layer's name, then by theirs."""
         ...
 
 
@@ -79,7 +79,7 @@ class ObservedStack(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the stack; a console adds up the stacks of all nodes that have the same name."""
+        """Returns the name of the stack; a console adds up the stacks of all nodes that have the same name."""
         ...
 
     def stats(self) -> StackReport:
@@ -114,7 +114,7 @@ class StackLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """The load of one node at the time `at`, in seconds since 1970 by the node's clock."""
+    """The load of one node at the moment `at`, in seconds since 1970 by the node's clock."""
 
     host: str
     pid: int
@@ -132,7 +132,6 @@ _stacks: WeakValueDictionary[int, ObservedStack] = WeakValueDictionary()
 """All stacks that the program holds, in the order in which they were made."""
 _numbers = count()
 _words: dict[int, str] = {}
-"""The random word of this process, by process id; a forked child adds its own beside its parent's."""
 
 
 def observe(stack: ObservedStack) -> None:
@@ -163,7 +162,6 @@ def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot |
 
 
 def _stack_of(stack: ObservedStack) -> StackLoad | None:
-    """Returns the load of a stack; None if a layer, which may be the application's, raises an exception."""
     try:
         stats = stack.stats()
         classes = tuple(stats.admitted)

@@ -40,7 +40,7 @@ NAME_BYTES: Final = 8
 
 
 class Published(Protocol):
-    """The methods of an agent by which its snapshots are made."""
+    """The methods of an agent that provide the content of its snapshots."""
 
     @property
     def switched(self) -> str: ...
@@ -66,7 +66,7 @@ class DenialFeed(SilentHooks):
         self.denials.append(Denial(self._clock.wall_ns() / SECOND_NS, event.limit, event.count, keys))
 
     def known(self, tables: Mapping[str, Table]) -> list[Denial]:
-        """Returns the denials, without the names of keys that this node has dropped.
+        """Returns the last denials, without the names of keys that this node has dropped.
 
         Hooks are called up to a second late, and later if one of them hangs: an identity may have been erased since.
         """
@@ -80,7 +80,7 @@ class DenialFeed(SilentHooks):
 
 
 class Publishing:
-    """Sends one node's snapshots to the hub while a console is open there. It is a `Follower`."""
+    """Sends one node's snapshots to the hub while a console is open there, beside the exchanges."""
 
     def __init__(self, agent: Published, kernel: Kernel, clock: Clock, hasher: KeyHasher | None) -> None:
         self._agent = weakref.ref(agent)  # a driven object must not keep an agent that is otherwise unused
@@ -90,11 +90,11 @@ class Publishing:
         self._feed: DenialFeed | None = None
         """Collects denials while a console is open; None while none is."""
         self.hidden = False
-        """Whether this node sends no snapshots, as it is part of a console."""
+        """Whether this node sends no snapshots, because it is part of a console itself."""
         self.begin()
 
     def begin(self) -> None:
-        """Makes this a node with a new name for consoles, at the start and in a forked child."""
+        """Gives this node a new name for consoles, at the start and in a forked child."""
         self.name = token_hex(NAME_BYTES)
         self._close()
         self._hubs = 1
@@ -137,7 +137,7 @@ class Publishing:
         self._close()
 
     async def _look(self, board: SnapshotBoard) -> bool:
-        """Sends a snapshot to a hub if a console is open there. Returns whether one is open. Raises HubUnavailable."""
+        """Sends a snapshot to a hub if a console is open there. Returns whether one is. Raises HubUnavailable."""
         agent = self._agent()
         if agent is None or await board.watched_s() <= 0:
             return False
@@ -151,7 +151,6 @@ class Publishing:
         return True
 
     def _close(self) -> None:
-        """Stops collecting denials and top keys, because no console is open."""
         feed, self._feed = self._feed, None
         self._top = TopKeys()
         agent = self._agent()
@@ -159,11 +158,11 @@ class Publishing:
             agent.remove_hooks(feed)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are looked at anew
-        """Drops all top keys, as an identity that is erased may be among them; see `Erasing.listen`."""
+        """Drops all top keys, because an identity that is being erased may be among them; see `Erasing.listen`."""
         self._top = TopKeys()
 
     def load(self) -> LoadSnapshot | None:
-        """Returns the load of this process; None if it has no stack of load shedding and no waiting request."""
+        """Returns the load of this process; None if it sheds no load and no request waits."""
         return load_of(platform.node(), self._clock.wall_ns() / SECOND_NS, dict(self._kernel.tables))
 
     def snapshot(self, agent: Published) -> NodeSnapshot:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 VERSION: Final = 1
 """The version of a snapshot's fields; a console shows a node with another version as one that it cannot read."""
 LIMITS_MAX: Final = 100
-"""The largest number of limits in a snapshot, those with most decisions; fewer if they do not fit into its size."""
+"""The most limits in a snapshot, those with most decisions; fewer if they do not fit into its size."""
 KEYS_MAX: Final = 20
 DENIALS_MAX: Final = 20
 KEYS_OF_DENIAL_MAX: Final = 3
@@ -48,7 +48,7 @@ class LimitSnapshot:
 
     name: str
     said: str
-    """The limit as a text for people, such as `100/minute`."""
+    """The limit as text, such as `100/minute`."""
     declared: Mapping[str, Any]
     """The fields of `Limit` that differ from their defaults, by name."""
     policy: str
@@ -56,9 +56,10 @@ class LimitSnapshot:
     """The `max_overshoot` of the limit's policy; None if the policy has no bound."""
     capacity: int
     cost_max: int
-    """The highest cost of one request, of those kinds that the limit's `costs` name."""
+    """The highest cost of one request, as named in the limit's `costs`."""
     dares: bool
-    """Whether the policy lets the node go beyond its allowance at this moment."""
+    """Whether the policy at present lets the node go beyond its allowance, the part of the quota that the hub
+    granted."""
     switch: str
     admitted: int
     refused: int
@@ -66,7 +67,7 @@ class LimitSnapshot:
     overadmitted: int
     keys: int
     in_use: int | None = None
-    """The number of slots in use on this node; None for a limit that is not on work in progress."""
+    """The number of slots in use on this node; None for a limit on a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class NodeSnapshot:
     grounds: tuple[str, ...]
     keys: int
     staleness: float | None
-    """The age in seconds of the hub's last answer; of several shards, of the oldest. None before the first answer and
+    """The age in seconds of the hub's last answer; with several shards, of the oldest. None before the first answer and
     without a hub."""
     lease: float | None
     round_trip: float
@@ -114,9 +115,9 @@ class NodeSnapshot:
     settings_version: int
     """The version of the published settings in force; 0 if there are none."""
     switch: str
-    """The agent's own switch, which is for all its limits."""
+    """The switch of all limits together, "on", "shadow" or "off", as the agent has set it."""
     hashed: bool = False
-    """Whether the snapshot has hashes in place of keys, as the hub does."""
+    """Whether keys in the snapshot are hashes, as at a hub that must not see keys."""
     limits: tuple[LimitSnapshot, ...] = ()
     left_out: int = 0
     """The number of limits left out of the snapshot for lack of room."""
@@ -206,10 +207,6 @@ def _limit_of(table: Table, stats: LimitStats, staleness_s: float) -> LimitSnaps
 
 
 def _declared(limit: Limit) -> dict[str, Any]:
-    """Returns by name the fields of a limit that differ from their defaults, and always `quota`.
-
-    Leaves out `name`, `costs` and `max_debt`, which do not change how keys are counted.
-    """
     aside = ("name", "costs", "max_debt")
     said = {each.name: getattr(limit, each.name) for each in fields(limit) if each.name not in aside}
     usual = {each.name: each.default for each in fields(limit)}
@@ -244,10 +241,6 @@ def encoded(snapshot: NodeSnapshot) -> bytes:
 
 
 def _table(part: Any) -> dict[str, Any]:
-    """Returns the values of a dataclass's fields by name.
-
-    `dataclasses.asdict` would also copy the values, which takes longer.
-    """
     return {name: getattr(part, name) for name in part.__slots__}
 
 
@@ -312,7 +305,6 @@ _MEMBERS: Final = {
 
 
 def _check_members(made: Any) -> None:
-    """Raises TypeError or ValueError if a field does not fit its annotation, or is too long or too large."""
     for name, kinds in _MEMBERS[type(made)]:
         value = getattr(made, name)
         kind = type(value)

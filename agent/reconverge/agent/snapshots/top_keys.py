@@ -1,4 +1,4 @@
-"""Finds the keys of a node that have used most of their limits; each look reads some of the keys."""
+"""Finds the keys of a node that have used most of their limits; each search reads some of the keys."""
 
 # Theory of operation.
 #
@@ -20,9 +20,9 @@ from reconverge.kernel import Cell, Reentry, Table
 from reconverge.kernel.table.explain import peek_at
 
 SCANNED_MAX: Final = 1000
-"""The number of keys that one look reads, which takes about half a millisecond."""
+"""The most keys that one search reads, which takes about half a millisecond."""
 SETTLED_MAX: Final = 2 * KEYS_MAX
-"""The number of keys of which one look computes the exact use."""
+"""The most keys whose exact use one search computes."""
 
 
 class _KeyPlace(NamedTuple):
@@ -75,7 +75,6 @@ def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
 
 
 def _use_of(tables: Mapping[str, Table], place: _KeyPlace, now_ns: int) -> KeyUse | None:
-    """Returns the exact use of a key; None if it has used nothing, or the node does not count it any more."""
     table = tables.get(place.limit)
     if table is None or len(place.key) > TEXT_MAX:
         return None

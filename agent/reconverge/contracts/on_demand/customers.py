@@ -30,11 +30,11 @@ from reconverge.contracts.store.pages import page_number
 from reconverge.runtime.locks import new_future
 
 Meanwhile = Literal["unknown", "refused"]
-"""How a customer is decided while its page is being fetched: as one without a contract, or refused."""
+"""The decision while a customer's page is being fetched: as for a customer without a contract, or refused."""
 PENDING_S: Final = 1.0
-"""The longest validity of provisional limits, in seconds; it is also the wait that a refusal by them states."""
+"""The seconds for which provisional limits are valid at most, and the wait that a refusal by them states."""
 PENDING_MAX: Final = 256
-"""The most customers of a page whose use moves the moment it comes; the others follow within PENDING_S."""
+"""The most customers of a page whose counts move at the moment the page comes; the others' follow within PENDING_S."""
 WAITING_MAX: Final = 1000
 """The most requests that wait for one page; any more are decided from memory."""
 ABSENT_MAX: Final = 10_000
@@ -86,7 +86,8 @@ class OnDemandCustomers(Mapping[str, Customer]):
         self.held = held
         self.meanwhile = meanwhile
         self.formers: dict[str, tuple[Former, ...]] = {}
-        """By customer: limits of the plan of unknown customers that were charged before its page came."""
+        """For each customer, the limits by which it was charged before its page came: those of unknown customers'
+        plan."""
         self.wanted: dict[int, None] = {}
         """The numbers of the pages to be fetched, in the order in which they were needed."""
         self._wake = wake
@@ -101,11 +102,11 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return page_number(identity, len(self.digests))
 
     def knows(self, identity: str) -> bool:
-        """Whether this node has the customer's page, or knows that the customer has no contract."""
+        """Returns whether this node has the customer's page, or has learnt that the customer has no contract."""
         return self.number_of(identity) in self.held or identity in self._absent
 
     def meet(self, identity: str) -> bool:
-        """Returns whether `knows(identity)` is True; if it is False, also requests the customer's page."""
+        """Returns as `knows` does; if the result is False, also requests the customer's page, without waiting."""
         if self.knows(identity):
             return True
         number = self.number_of(identity)
@@ -164,7 +165,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return list(self._pending.pop(number, ()))
 
     def are_absent(self, identities: Iterable[str]) -> None:
-        """Notes that these customers have no contract, because their page was fetched, lacks them and is not held."""
+        """Stores that these customers have no contract: their page was fetched, lacks them and is not held."""
         if len(self._absent) >= ABSENT_MAX:
             self._absent = {}
         self._absent |= dict.fromkeys(identities)

@@ -44,7 +44,7 @@ class PackedPage(Mapping[str, Customer]):
         self.met = False
         """Whether a customer on this page was ever looked up."""
         self.last = next(_moments)
-        """The number of the last look-up on this page, or of its making, by a counter that rises with each of these."""
+        """A number that orders pages by their last look-up or, without one, by when they were made; higher is later."""
         names, starts, which = bytearray(), array("I"), array("I")
         numbers: dict[int, int] = {}
         contracts: list[Customer] = []
@@ -92,7 +92,7 @@ class PackedPage(Mapping[str, Customer]):
 
 
 def this_moment() -> int:
-    """Returns the next number of a counter, which is higher than the `last` of all pages that were used before."""
+    """Returns the next number of a counter that orders the uses of pages: it is higher than all before."""
     return next(_moments)
 
 

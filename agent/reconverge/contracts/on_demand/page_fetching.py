@@ -56,13 +56,14 @@ TABLE_BYTES_MIN: Final = 16 * PAGE_BYTES_MAX
 IDLE_S: Final = 3600.0
 """The seconds without a look-up of its customers after which a page is dropped; it takes up to twice this time."""
 FULL_PAGES: Final = 16
-"""The most pages that are fetched in an interval while the table has no room."""
+"""The most pages that are fetched in a sync interval while the table of pages has no room."""
 INLINE_BYTES_MAX: Final = 8 * 1024
 """The longest page, in bytes, that is parsed on the event loop, in a millisecond or two, and not in a thread."""
 
 
 _Version = tuple[Document, tuple[str, Document], PageTable]
-"""A document, its page of plans with the digest, and the pages that are held of it."""
+"""A version of the contracts: its document, its page of plans with that page's digest, and the held pages of
+customers."""
 
 
 class PagesOnDemand(PagesOfHub):
@@ -100,42 +101,42 @@ class PagesOnDemand(PagesOfHub):
         self._bytes_max = bytes_max
         self._idle = self._evicted = 0
         self.version: Document | None = None
-        """The document in force, if it is on demand."""
+        """The document in force; None if its pages are not fetched on demand."""
         self.unkept = False
         """Whether a page has come since this was last set to False."""
         self._next: _Version | None = None
-        """The version that was read last, and is not in force yet."""
+        """The version that was read last and is not in force yet; None if there is none."""
         self._table = PageTable(bytes_max)
         self._heaviest = PAGE_BYTES_MAX
         """The memory of the heaviest page that was fetched; none heavier is expected."""
         self._not_before_ns: dict[int, int] = {}
-        """By page number: when a page that was missing or damaged may be fetched again."""
+        """For each page that was missing or damaged, by number: the moment at which it may be fetched again."""
         self._failures: dict[int, int] = {}
         self._pause_until_ns = self._failures_in_a_row = 0
         self._in_full = (0, 0)
-        """When the present interval began, and the number of pages fetched in it while the table was full."""
+        """The beginning of the present interval, and the number of pages fetched in it while the table was full."""
         self._swept_ns = clock.monotonic_ns()
         self._swept_at = this_moment()
 
     @property
     def customers(self) -> OnDemandCustomers | None:
-        """The customers of the contracts in force; None if pages of these contracts are not fetched on demand."""
+        """Returns the customers of the contracts in force; None if those are not fetched on demand."""
         customers = None if self.version is None else self.version.customers
         return customers if isinstance(customers, OnDemandCustomers) else None
 
     @property
     def held(self) -> Mapping[int, PackedPage]:
-        """The pages of customers that this node holds, by page number."""
+        """Returns the pages of customers that this node holds, by page number."""
         return self._table.held
 
     @property
     def bytes_held(self) -> int:
-        """About how many bytes of memory the held pages take."""
+        """Returns about how many bytes of memory the held pages take."""
         return int(self._table.currsize)
 
     @property
     def dropped(self) -> int:
-        """The number of pages that were dropped because they were not used, or to make room for others."""
+        """Returns the number of pages that were dropped because they were not used, or to make room for others."""
         return self._idle + self._evicted + self._table.evicted
 
     # ------------------------------------------------------------ the pages of a new version
@@ -180,7 +181,7 @@ class PagesOnDemand(PagesOfHub):
             before.release()
 
     def give_way(self) -> None:
-        """Drops all pages, because a version is in force whose pages are all held by another object (`Pages`)."""
+        """Drops all pages, because the version now in force is held whole, by a `Pages`."""
         before, self.version, self._plans = self.customers, None, None
         self._table = PageTable(self._bytes_max)
         if before is not None:
@@ -211,7 +212,6 @@ class PagesOnDemand(PagesOfHub):
         return [number for number in range(pages) if any(page.met for page in self._ancestors(number, pages))]
 
     def _is_held(self, number: int, outline: Outline) -> bool:
-        """Whether a page is held now with the content that `outline`, the next version, has for it."""
         customers, page = self.customers, self.held.get(number)
         same_pages = customers is not None and len(customers.digests) == len(outline.customers)
         return same_pages and page is not None and page.digest == outline.customers[number]
@@ -255,7 +255,7 @@ class PagesOnDemand(PagesOfHub):
     # ------------------------------------------------------------ pages that requests need
 
     def due_ns(self) -> int | None:
-        """Returns when to fetch the next wanted page, in nanoseconds of the clock; None if no page is wanted."""
+        """Returns the moment of the next fetch of a page, in nanoseconds of the clock; None if no page is wanted."""
         customers = self.customers
         wanted = [] if customers is None else list(customers.wanted)
         if not wanted:
@@ -328,7 +328,6 @@ class PagesOnDemand(PagesOfHub):
         return max(0, allowed)
 
     async def _take(self, customers: OnDemandCustomers, number: int, payload: bytes) -> Exception | None:
-        """Reads a page that was fetched and puts it in force. Returns the error if it is invalid, else None."""
         document = self.version
         if document is None or document.customers is not customers:
             return None

@@ -1,4 +1,4 @@
-"""The interface of a book, which stores the contracts of a fleet: what a book promises, and what it does not."""
+"""The interface of a book, a store of the contracts of a fleet: its promises, and what it does not promise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Change:
     when: float
     """The moment of the change, in seconds since 1970."""
     identity: str | None
-    """The customer whose contract changed; None if the whole document changed."""
+    """The customer whose contract changed; None if the whole document was replaced."""
     before: Any
     """The entry before the change, as `table_of` or `table_of_customer` writes it; None if there was none."""
     after: Any

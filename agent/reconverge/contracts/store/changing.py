@@ -55,9 +55,10 @@ class ChangeNote:
 
 
 def with_formers(before: Document, after: Document, *, now_s: float, identities: Iterable[str]) -> Document:
-    """Returns the document `after` a change, with the former limits of these customers added to their contracts.
+    """Returns the document `after` a change, in which these customers' contracts also list their former limits.
 
-    Raises InvalidContracts if a customer would have more than FORMER_MAX former limits.
+    A former limit stays in force as long as its use counts. Raises InvalidContracts if a customer would have more than
+    FORMER_MAX of them.
     """
     changed: dict[str, Customer] = {}
     by_plans: dict[tuple[str | None, str], tuple[Former, ...]] = {}
@@ -177,7 +178,7 @@ def with_document(before: Document, after: Document, *, now_s: float) -> Documen
 
 
 def check_author(author: object) -> str:
-    """Returns the author's name for a history entry if it is valid. Raises InvalidContracts if not."""
+    """Returns the author's name for the history if it is valid; raises InvalidContracts if not."""
     if not isinstance(author, str) or not 1 <= len(author) <= AUTHOR_LENGTH_MAX or not author.isprintable():
         raise InvalidContracts(
             f"{shown(author)} is no name of an author: give 1 to {AUTHOR_LENGTH_MAX} printable characters"
@@ -196,7 +197,8 @@ class UnknownVersion(ReconvergeError, LookupError):
 
 
 Make: TypeAlias = Callable[[Document, float], Document]
-"""Makes a new document from the present one and the time in seconds since 1970; runs on a thread, maybe for seconds."""
+"""A function that makes a new document from the present one and the time in seconds since 1970, on a thread of its
+own."""
 
 
 class ChangingBook:

@@ -15,7 +15,7 @@ from reconverge.contracts.model import Document
 from reconverge.contracts.store.book import Change
 
 ERASED: Final = "(erased)"
-"""Stands in place of the erased identity in the history of changes."""
+"""The name that replaces the erased customer in the history of changes."""
 
 
 @dataclass(slots=True)

@@ -101,7 +101,7 @@ class PagesOfHub:
             raise failure
 
     def _plans_of(self, outline: Outline, payloads: Mapping[str, bytes]) -> tuple[tuple[str, Document], bool]:
-        """Returns the page of plans, as digest and document, and whether its plans equal those that were read last."""
+        """Returns the page of plans, as (digest, document), and True if its plans equal those that were read last."""
         known = self._plans
         if known is not None and known[0] == outline.plans:
             return known, True

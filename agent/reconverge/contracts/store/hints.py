@@ -52,9 +52,9 @@ HEARD_MAX: Final = 200
 FLOODED_S: Final = 5.0
 """The seconds for which a node does not listen after more than HEARD_MAX hints in a second."""
 SPREAD: Final = 0.1
-"""The part of an interval over which nodes spread their reads of the index after the same hint."""
+"""The fraction of an interval over which nodes spread their reads of the index after the same hint."""
 AGAIN_S: Final = (0.1, 30.0)
-"""The seconds to wait before connecting again: after the first failure, and at most."""
+"""The seconds to wait before connecting again: after the first failure, and the longest wait."""
 FORBIDDEN_S: Final = 600.0
 """The seconds to wait before connecting again if the hub does not permit to listen."""
 RENEWED_S: Final = 60.0
@@ -83,21 +83,22 @@ class HintListener:
         self._logged = LoggedOnce()
         self.heard = self.lost = self.floods = 0
         self._second_ns: int | None = None
-        """When the present second of counted hints began."""
+        """The beginning of the second in which hints are being counted, in nanoseconds; None before the first hint."""
         self._in_second = 0
         self._flooded_ns: int | None = None
         self._thread: _Listening | None = None
         self._trusted = True
-        """Whether no hint was found to be lost since the last one that came."""
+        """Whether hints can be relied on: none was found to be lost since the last one that came."""
         self._hinted_ns: int | None = None
-        """When to read the index, because a hint has come, or because hints come no longer."""
+        """The moment to read the index because of a hint, or of the end of hints, in nanoseconds; None if there is no
+        cause."""
         self._listened_ns: int | None = None
-        """When the listener connected; None if it is not connected."""
+        """The moment at which the listener connected, in nanoseconds; None if it is not connected."""
         self._renewed_ns: int | None = None
 
     @property
     def listening(self) -> bool:
-        """Whether the listener is connected and receives hints."""
+        """Returns whether the listener is connected and receives hints."""
         return self._listened_ns is not None
 
     def counted(self) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class HintListener:
                 )
 
     def due_ns(self, next_ns: int, *, looked_ns: int) -> int:
-        """Returns when to read the hub's index, in nanoseconds of the clock: at `next_ns`, or earlier if a hint came.
+        """Returns the moment to read the hub's index, in nanoseconds of the clock: `next_ns`, or earlier after a hint.
 
         `looked_ns` is when the index was last read.
         """
@@ -186,7 +187,7 @@ class HintListener:
     # ------------------------------------------------------------ in the thread that listens
 
     def hear(self, thread: _Listening, *, first: bool) -> bool:
-        """Processes a hint that contracts may have changed. With `first` there is no hint: listening has just begun.
+        """Processes a hint that contracts may have changed; if `first`, there is no hint, but listening has just begun.
 
         Returns whether to go on listening: False if too many hints have come within a second.
         """
@@ -232,7 +233,7 @@ class HintListener:
         self._wake()
 
     def miss(self, thread: _Listening, error: HubUnavailable) -> None:
-        """Logs that listening has failed with `error`. From now on the node reads the index in every interval."""
+        """Logs that listening has failed with `error`; from now on the node reads the index in every interval."""
         if thread is not self._thread:
             return
         was_listening, self._listened_ns = self.listening, None
@@ -264,7 +265,7 @@ class _Listening:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs or is about to; False in a fork, which has no threads of its parent."""
+        """Returns whether the thread runs or is about to; False in a fork, which has no threads of its parent."""
         return self._pid == os.getpid() and not self._ended.open
 
     def start(self) -> None:

@@ -59,13 +59,13 @@ from reconverge.hub.port import ContractStore
 from reconverge.published.envelope import Rejection, Secrets, UnverifiedDocument
 
 TRIES_MAX: Final = 8
-"""How often a change is tried, as another change may come first each time."""
+"""The number of attempts to make a change; each fails if another change comes first."""
 RETIRED_S: Final = 3600.0
 """The seconds for which a page that belongs to no kept version any more stays at the hub."""
 AT_ONCE_S: Final = 0.001
 """The seconds for which a page with the name of an erased customer stays at the hub: the shortest time possible."""
 LOST: Final = "lost"
-"""The reason of an error for contracts that have a valid index, but whose pages are lost or damaged at the hub."""
+"""The reason word of an error for contracts with a valid index, but with lost or damaged pages at the hub."""
 
 
 class HubBook(ChangingBook):

@@ -47,9 +47,9 @@ class Index:
     version: int
     """The number of the version, one more than that of the version before."""
     issued: int
-    """When the index was signed, in seconds since 1970."""
+    """The time of signing, in seconds since 1970."""
     expires: int
-    """When nodes that have no contracts yet begin to reject the index, in seconds since 1970."""
+    """The time from which nodes without contracts reject the index, in seconds since 1970."""
     outline: Outline
     """The digests of the version's pages."""
     history: tuple[str, ...]

@@ -36,9 +36,9 @@ PAGES_MAX: Final = 256
 PAGE_BYTES_MAX: Final = 256 * 1024
 """The most bytes of a page; a longer one is rejected. With all pages that long, a node would hold 64 MiB."""
 PAGE_BYTES_WANTED: Final = PAGE_BYTES_MAX // 4
-"""If a page has more bytes, the customers are divided over more pages, up to PAGES_MAX."""
+"""The size in bytes above which a page's customers are divided over more pages, up to PAGES_MAX."""
 PAGES_TOO_MANY: Final = 8
-"""The most pages, as a multiple of the needed pages; if there are more, the customers are divided over fewer."""
+"""The number of pages, as a multiple of the needed pages, above which customers are divided over fewer pages."""
 DIGEST_LENGTH: Final = 2 * sha256().digest_size
 
 

@@ -60,13 +60,13 @@ class ContractsStats(ReaderStats):
     pages_dropped: int = 0
     """The number of pages that were dropped because they were not used, or to make room for others."""
     met_without_page: int = 0
-    """How often a customer was looked up whose page was not there yet."""
+    """The number of look-ups of a customer whose page was not there yet."""
     hinted: int = 0
-    """How often the hub has sent a hint that the contracts may have changed."""
+    """The number of hints by the hub that the contracts may have changed."""
     hints_lost: int = 0
-    """How often a change was found without a hint, while the node was listening for hints."""
+    """The number of changes that were found without a hint, while the node was listening for hints."""
     hint_floods: int = 0
-    """How often so many hints came within a second that the node stopped listening for some seconds."""
+    """The number of times that so many hints came within a second that the node stopped listening for some seconds."""
 
 
 class ContractsReader(Reader[Index, ContractStore]):
@@ -88,7 +88,7 @@ class ContractsReader(Reader[Index, ContractStore]):
     what = "contracts"
     may_mend = (*Reader.may_mend, MISSING, DAMAGED)
     brief = False
-    """False, as there may be many pages to read (`Follower.brief`)."""
+    """False: there may be many pages to read, so reads are made beside the exchanges."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         )
 
     def recall(self) -> None:
-        """Puts the contracts of the file in force, if they are valid. Called once, before the first look at the hub."""
+        """Puts the contracts of the file in force, if they are valid. Called once, before the first read of the hub."""
         if self._file is None:
             return
         try:
@@ -161,7 +161,7 @@ class ContractsReader(Reader[Index, ContractStore]):
     # ------------------------------------------------------------ called by the exchange driver
 
     def due_ns(self) -> int:
-        """Returns when to read the hub's index, or to fetch a wanted page, in nanoseconds of the clock."""
+        """Returns the moment to read the hub's index, or to fetch a wanted page, in nanoseconds of the clock."""
         due_ns = self._due_look_ns()
         wanted_ns = None if self._on_demand is None else self._on_demand.due_ns()
         return due_ns if wanted_ns is None else min(due_ns, wanted_ns)
@@ -256,7 +256,6 @@ class ContractsReader(Reader[Index, ContractStore]):
     # ------------------------------------------------------------ storing contracts in the file and at the hub
 
     async def _keep(self, timeout_s: float) -> None:
-        """Writes the contracts in force into the file, if there is one."""
         file, known = self._file, self._known
         if file is None or known is None:
             return

@@ -1,1 +1,1 @@
-"""Limits that span regions with hubs of their own: a bridge for each region borrows capacity and lends it there."""
+"""Limits that span several regions, each with a hub: one bridge for each region borrows capacity and lends it there."""

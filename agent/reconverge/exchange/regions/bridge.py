@@ -1,4 +1,4 @@
-"""Decides what a bridge sends to its region's hub and to the wide hub, and merges their answers. Does no I/O."""
+"""Decides what a region's bridge sends to the region's hub and to the wide hub, the hub of all regions. Does no I/O."""
 
 # Theory of operation.
 #
@@ -37,25 +37,22 @@ from reconverge.limit.limit import SLIDING_LOG
 from reconverge.settings import MILLION
 
 CELLS_MAX: Final = 256
-"""The most cells of one batch, and of one call of `lend`."""
+"""The most cells, each one key of one limit, in a batch and in a call of `lend`."""
 LEASES: Final = 3
-"""For how many leases of its nodes a region may still use a loan that has ended: in the first lease each node reports a
-lower allowance or loses its allowances; for two more leases the hub keeps the cells of a node that reports nothing."""
+"""The number of leases of its nodes for which a region may still use a loan that has ended. In the first lease each
+node reports a lower allowance or loses its allowances; for two more leases the hub keeps the cells of a silent node."""
 HOLD_MIN_S: Final = 64
 HOLD_MAX_S: Final = 1 << 22
 """The longest time in seconds, about seven weeks, for which the wide hub keeps a cell without a report. A cell that
 needs more, because its charges count for longer, is never lent."""
 HELD_US: Final = 1_000_000
-"""The window, in microseconds, that the bridge declares for the cells at the wide hub; no node charges anything to
-these cells."""
+"""The window, in microseconds, that the bridge declares at the wide hub for all cells. No node charges these cells."""
 VARIANT: Final = "regions"
 KEY_BYTES_MAX: Final = 1024
 
 
 @dataclass(slots=True)
 class _Home:
-    """The bridge's knowledge of one shard of the region's hub: its clock, its generation and its longest lease."""
-
     clock: HubClock = field(default_factory=HubClock)
     generation: str = ""
     lease_us: int = 0
@@ -63,7 +60,7 @@ class _Home:
 
 
 class Bridge:
-    """Borrows capacity for one region from the wide hub, the hub of all regions; lends it to cells at the region's hub.
+    """Borrows capacity for one region from the wide hub, the hub of all regions; lends it to keys at the region's hub.
 
     The wide hub keeps the part of each limit that belongs to no region.
 
@@ -71,8 +68,8 @@ class Bridge:
         region: the region's name, under which its totals are reported.
         name: the name of this bridge; new for every start of a process.
         movable_ppm: the part of every capacity that belongs to no region, in millionths; the same for all bridges.
-        interval_ns: the time between two rounds.
-        loan_ns: how long a loan lasts after the wide hub's last answer.
+        interval_ns: the nanoseconds between two rounds of exchanges.
+        loan_ns: the nanoseconds that a loan lasts after the wide hub's last answer.
         home_shards, wide_shards: the number of shards of the region's hub, and of the wide hub.
         hold_min_s: the least seconds for which the wide hub keeps a cell without a report, after its loans have ended.
     """
@@ -101,11 +98,11 @@ class Bridge:
         self._totals: dict[str, Totals] = {}
         self._hold_min_s = hold_min_s
         self._teller = self._lender(0, hold_min_s)
-        """The lender that reports the region's totals, even before anything is lent."""
+        """The lender, a name at the wide hub, under which the region's totals are reported, even before any loan."""
         self.leaving = False
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
-        """Stores `wishes`, the list by the region's hub of the cells of `shard` that need a loan."""
+        """Stores `wishes`, in which the region's hub lists the keys of one shard that need a loan."""
         self._hear_home(shard, wishes.hub_us, wishes.generation, sent_ns=sent_ns, now_ns=now_ns)
         home = self._homes[shard]
         home.lease_us = max(home.lease_us, wishes.lease_us)
@@ -127,9 +124,9 @@ class Bridge:
                     holding.need = 0
 
     def lendings(self, shard: int, now_ns: int) -> list[LendCall]:
-        """Returns the calls of `Region.lend` to make at a shard of the region's hub.
+        """Returns the calls of `Region.lend` that are due at a shard of the region's hub.
 
-        They are about changed loans, and about loans that end soon.
+        They lend new amounts, and lend again the amounts of loans that end soon.
         """
         home = self._homes[shard]
         if not home.known:
@@ -147,9 +144,9 @@ class Bridge:
         return due
 
     def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
-        """Stores the answer to a call of `lend`: how much of each loan the nodes of the region may hold.
+        """Stores the region's hub's answer to `lending`: how much of each loan the nodes of the region may hold.
 
-        As long as there is no answer, a loan counts with the largest amount that the nodes may have got.
+        As long as no answer came, a loan counts with the largest amount that the nodes may have got.
         """
         self._hear_home(shard, lent.hub_us, lent.generation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
@@ -193,7 +190,7 @@ class Bridge:
         return Loan(holding.wish.cell, holding.amount, max(0, holding.until_us))
 
     def batches(self, now_ns: int) -> list[Batch]:
-        """Returns the batches to send to the wide hub now; each is under way until `merged` or `failed` is called."""
+        """Returns the batches of reports to send to the wide hub now. Each awaits a call of `merged` or `failed`."""
         return [batch for lender in self._lenders.values() if (batch := self._batch(lender, now_ns)) is not None]
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int) -> None:
@@ -221,7 +218,7 @@ class Bridge:
                 lender.holdings.pop(holding.wish.cell, None)
 
     def failed(self, batch: Batch) -> None:
-        """Notes that no answer to `batch` came. The wide hub may have merged the batch all the same."""
+        """Records that the wide hub did not answer `batch`. The hub may have merged it all the same."""
         lender = self._lender_of(batch)
         if lender is not None:
             lender.under_way = None
@@ -234,19 +231,19 @@ class Bridge:
         }
 
     def leave(self) -> None:
-        """Makes the bridge end: all further rounds give loans back, and borrow nothing."""
+        """Begins the bridge's end: all further rounds give loans back, and borrow nothing."""
         self.leaving = True
         for holding in self._holdings():
             holding.need = 0
 
     @property
     def lent(self) -> int:
-        """Returns the number of cells on which nodes of the region may still hold a loan."""
+        """Returns the number of keys of which nodes of the region may still hold a loan."""
         return sum(1 for holding in self._holdings() if holding.maybe > 0)
 
     @property
     def free(self) -> bool:
-        """Whether no loan is left: the wide hub grants none, and no node of the region can hold one."""
+        """Returns whether no loan is left: the wide hub grants none, and no node of the region can hold one."""
         return not any(
             holding.granted or holding.reported or holding.maybe or holding.peak or holding.peak_before
             for holding in self._holdings()
@@ -288,7 +285,6 @@ class Bridge:
         )
 
     def _report(self, holding: Holding, limits: dict[LimitReport, int], now_ns: int) -> CellReport:
-        """Returns a loan's report to the wide hub: the region's fair part, or what nodes may hold if that is more."""
         # Never below what nodes of the region may hold: the wide hub grants the difference to another region.
         allowance = max(holding.most(now_ns), min(holding.granted, holding.fair()))
         holding.granted = min(holding.granted, allowance)
@@ -313,7 +309,6 @@ class Bridge:
         )
 
     def _lifetime(self, lender: Lender) -> Iterable[LimitReport]:
-        """Yields the totals of the region's limits if this `lender` is the one that reports them; else nothing."""
         if not self._tells_totals(lender):
             return
         for name, totals in self._totals.items():
@@ -323,7 +318,7 @@ class Bridge:
         return lender is self._teller
 
     def _lender_for(self, wish: Wish, lease_us: int) -> Lender | None:
-        """Returns the lender for a cell; None if the cell cannot get a loan.
+        """Returns the lender that borrows for this cell; None if the cell cannot get a loan.
 
         A cell gets none if its name is too long, or if the wide hub would have to keep the loan for too long.
         """

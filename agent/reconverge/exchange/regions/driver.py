@@ -1,4 +1,4 @@
-"""Drives a bridge: sends its messages to the region's hub and to the wide hub, round after round."""
+"""Runs a region's bridge: sends its messages to the region's hub and to the wide hub, round after round."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ logger = logging.getLogger("reconverge")
 
 T = TypeVar("T")
 TOTALS_ROUNDS: Final = 10
-"""A bridge sends the region's total charges once in this many rounds."""
+"""The number of rounds of exchanges for each report of the region's total charges."""
 LAST_ROUND_S: Final = 0.25
-"""The longest pause between two rounds of a bridge that is ending, in seconds."""
+"""The longest pause in seconds between two rounds of exchanges of a bridge that is ending."""
 
 
 class Side:
-    """One of the two hubs between which a bridge exchanges, and whether that hub answers."""
+    """One of the two hubs of a bridge, with a record of whether that hub answers."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self.name = name
@@ -37,10 +37,10 @@ class Side:
         self._logged = LoggedOnce()
 
     async def ask(self, question: Awaitable[T], check: Callable[[T], None]) -> T | None:
-        """Awaits `question`, a call of the hub, and returns its answer; None if it fails or takes too long.
+        """Awaits `question`, a call of the hub, and returns the hub's answer; None if the call fails or takes too long.
 
-        Warns once when such failures begin, and once when they are over. `check` raises HubUnavailable for an answer
-        that no hub may give.
+        Warns once when such failures begin, and once when they are over. `check` is called with the answer, and raises
+        HubUnavailable for an answer that no hub may give.
         """
         try:
             answer = await asyncio.wait_for(question, self._timeout_s)
@@ -100,7 +100,7 @@ class BridgeDriver:
         self._rounds = 0
 
     async def run(self, stopping: asyncio.Event, *, patience_s: float) -> None:
-        """Makes rounds until `stopping` is set.
+        """Makes rounds of exchanges until `stopping` is set.
 
         Then gives back the loans that the region does not use, for up to `patience_s` seconds.
         """
@@ -116,7 +116,10 @@ class BridgeDriver:
             await self._exchange(batch)
 
     async def go_round(self) -> None:
-        """Makes one round: reads the region's wishes, exchanges with the wide hub, lends the grants. Raises nothing."""
+        """Makes one round: reads which keys of the region need a loan, borrows at the wide hub, and lends.
+
+        Raises nothing.
+        """
         shards = range(self._home.shards)
         await asyncio.gather(*(self._listen(shard) for shard in shards))
         if isinstance(self._home, Hub) and self._rounds % TOTALS_ROUNDS == 0:

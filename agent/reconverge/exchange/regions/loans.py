@@ -1,4 +1,4 @@
-"""A region's loans by cell: how much the wide hub grants, and how much of that the region's nodes may be using."""
+"""A region's loans, by key: the amount that the wide hub grants, and the part that the region's nodes may be using."""
 
 # Theory of operation.
 #
@@ -64,44 +64,44 @@ CLOCKS_APART_NS: Final = SECOND_NS
 """The largest difference between the clocks of two regions' hubs. A loan that was given back counts as held for this
 long, as its window may still be open in another region."""
 HYSTERESIS: Final = 0.05
-"""A region gives back a grant beyond its fair part only if the grant exceeds that part by more than this fraction, so
-that loans do not move to and fro."""
+"""The fraction by which a grant must exceed the region's fair part before the region gives the excess back. So loans do
+not move to and fro."""
 
 
 @dataclass(eq=False, slots=True)
 class Holding:
-    """A region's loan of one cell: how much the wide hub has granted, and how much the region's hub lends to nodes."""
+    """A region's loan for one cell (one key of one limit): the wide hub's grant, and what nodes may hold of it."""
 
     wish: Wish
     shard: int
-    """The shard of the region's hub that keeps the cell."""
+    """The number of the shard of the region's hub that keeps the cell."""
     movable: int
-    """The part of the capacity that belongs to no region."""
+    """The part of the cell's capacity that belongs to no region, and is therefore lent."""
     lender: Lender
     need: int = 0
     granted: int = 0
     """The amount that the wide hub has granted and that the bridge may lend."""
     answer: CellAnswer | None = None
-    """The wide hub's last answer."""
+    """The wide hub's last answer about this cell; None before the first."""
     acked_ns: int | None = None
-    """The moment at which the bridge sent the last answered batch that reported this cell; None before the first such
-    batch."""
+    """The moment at which the bridge sent the last answered batch with a report of this cell; None before the first."""
     amount: int = 0
-    """The loan that the bridge last asked the region's hub to make."""
+    """The amount that the bridge last asked the region's hub to lend to nodes."""
     confirmed: bool = True
     """Whether the region's hub has confirmed `amount`."""
     maybe: int = 0
     """The most of the loan that nodes of the region may hold."""
     ends_ns: int = 0
-    """The moment at which the last loan ends."""
+    """The moment at which the loan ends that was last lent to nodes, in nanoseconds of the monotonic clock."""
     until_us: int = 0
     doubtful_until_ns: int = 0
-    """Until this moment the region's hub, which has lost its data, cannot tell how much its nodes hold; 0 if it can."""
+    """The moment until which the region's hub does not know how much its nodes hold, as it has lost its data; 0 if it
+    knows."""
     peak: int = 0
     peak_before: int = 0
     rotated_ns: int = 0
     reported: int = 0
-    """The allowance that the bridge last reported to the wide hub."""
+    """The amount that the bridge last reported to the wide hub as held."""
 
     def most(self, now_ns: int) -> int:
         """Returns the most of the loan that nodes of the region may hold now, or may have held in the last second.
@@ -119,13 +119,13 @@ class Holding:
         return max(self.peak, self.peak_before)
 
     def target(self, now_ns: int, loan_ns: int) -> int:
-        """Returns how much to lend the region: the grant, or its fair part if that is less; 0 if it needs no loan."""
+        """Returns the amount to lend to the region: the grant, or the fair part if less; 0 if none is needed."""
         if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
             return 0
         return min(self.granted, self.fair())
 
     def fair(self) -> int:
-        """Returns the part of the grant that the region may keep, judged by the needs in the wide hub's last answer."""
+        """Returns the part of the grant that the region may keep, by all regions' needs in the wide hub's answer."""
         if self.need == 0 or self.answer is None:
             return 0
         pool = max(0, self.answer.capacity - self.answer.current - self.answer.silent)
@@ -136,7 +136,7 @@ class Holding:
 
 
 class LendCall(NamedTuple):
-    """The arguments of one call of `Region.lend`, and for each of its loans the `Holding` that it belongs to."""
+    """The arguments of one call of `Region.lend`, and the `Holding` of each of its loans."""
 
     lender: Lender
     sequence: int
@@ -146,10 +146,10 @@ class LendCall(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Lender:
-    """A name under which the bridge reports to one shard of the wide hub, as if it were a node.
+    """A name under which the bridge reports to one shard of the wide hub, as if the bridge were a node.
 
-    The bridge has one lender for each length of time for which the wide hub must keep a loan; its cells are those that
-    need that length.
+    The bridge has one lender for each length of time for which the wide hub must keep a loan. The cells of a lender are
+    those whose loans need that time.
     """
 
     name: str
@@ -161,7 +161,7 @@ class Lender:
     holdings: dict[str, Holding] = field(default_factory=dict)
     under_way: tuple[Holding, ...] | None = None
     first: int = 0
-    """The index of the holding at which the next batch begins, because one batch may not have room for all."""
+    """The index of the loan at which the next batch begins, because one batch may not have room for all loans."""
     left: bool = False
 
     @property
@@ -171,7 +171,7 @@ class Lender:
 
 
 def need_of(wish: Wish, lent: int, interval_ns: int) -> int:
-    """Returns how much a region needs beyond its own part, for two more rounds or, if more, for its lasting demand."""
+    """Returns the amount that a region needs beyond its own part: for two rounds, or its lasting demand if more."""
     per_s = wish.demand_milli / 1000
     carrying = per_s * wish.window_us / MILLION * wish.capacity / wish.quota
     soon = wish.used + NEED_MARGIN * per_s * 2 * interval_ns / SECOND_NS

@@ -55,24 +55,27 @@ LIMIT_CEILING: Final = 1_000_000
 """The highest limit that any algorithm sets."""
 BACKOFF: Final = 0.9
 RISE: Final = 0.5
-"""The baseline rises by this fraction of the difference to a probe's longer round trip: ten requests may be
-untypical."""
+"""The fraction of the difference by which a longer round trip in a probe raises the baseline, the round trip without a
+queue. Less than 1, as ten requests may be untypical."""
 RISEN: Final = 0.2
-"""If a probe's round trip is longer than the baseline by more than this fraction, the next probe comes early."""
+"""The fraction by which a probe's round trip must exceed the baseline for the next probe to come early."""
 AGAIN: Final = 10
-"""An early probe comes after the usual number of windows divided by this, so a baseline is known within seconds."""
+"""The usual number of windows between two probes is divided by this for an early probe, so a baseline is known within
+seconds."""
 FALL: Final = 0.2
-"""The baseline falls by this fraction of the difference to a window's shorter round trip: its requests may be cheap."""
+"""The fraction of the difference by which a window's shorter round trip lowers the baseline; its requests may be
+cheap."""
 ROOM_UNTIL: Final = 0.2
-"""At a gradient of 1 minus this, the limit leaves no room for a queue; from there to 1 the room grows linearly."""
+"""The limit leaves no room for a queue if the gradient, the baseline divided by the round trip, is 1 minus this; from
+there to 1 the room grows linearly."""
 PROBE_WINDOWS: Final = 100
 """The number of windows between two probes of the no-load round trip; they take at least ten seconds."""
 EARLY: Final = 0.5
-"""If the limit falls below this fraction of its highest value since the last probe, a probe begins at once: the service
+"""The fraction of the limit's highest value since the last probe; below it, a probe begins at once, as the service
 itself may have become slower."""
 PROBE_FRACTION: Final = 0.875
 PROBE_FRACTION_MIN: Final = 0.25
-"""A probe lowers the number of requests in progress to this fraction of it at the least."""
+"""The least fraction to which a probe, a measurement without a queue, lowers the number of requests in progress."""
 
 
 class Algorithm(Protocol):
@@ -89,7 +92,10 @@ class Algorithm(Protocol):
 
 
 class Baseline:
-    """The measured round trip of requests without a queue. It falls at any time, and rises only in a probe."""
+    """The measured round trip of requests without a queue. It falls at any time, and rises only in a probe.
+
+    A probe is a window with a lower limit, in which the queue drains.
+    """
 
     def __init__(self, probe_windows: int) -> None:
         self.round_trip_ns = 0
@@ -106,19 +112,19 @@ class Baseline:
 
     @property
     def probing(self) -> bool:
-        """Whether the limit is lowered for the present window, to measure round trips without a queue."""
+        """Returns whether the limit is lowered for the present window, to measure round trips without a queue."""
         return self._probing > 0
 
     @property
     def scale(self) -> float:
-        """Returns the baseline divided by the last round trip, at most 1, during a probe; 1 while there is no probe."""
+        """Returns the fraction to which a probe lowers the requests in progress; 1 while there is no probe."""
         return self._without_queue() if self._probing else 1.0
 
     def _without_queue(self) -> float:
         return min(1.0, self.round_trip_ns / self._last_ns) if self._last_ns else 1.0
 
     def lowered(self, limit: float) -> float:
-        """Returns `limit`; while a probe is under way, a lower limit, at which the queue drains."""
+        """Returns `limit`, or during a probe a lower limit, at which the queue drains."""
         if not self._probing:
             return limit
         fraction = max(PROBE_FRACTION * self._without_queue(), PROBE_FRACTION_MIN)
@@ -223,7 +229,7 @@ class Probing:
         return self.limit
 
     def _move(self, sample: Sample, known_ns: int) -> None:
-        """Moves the limit up or down after a window; `known_ns` is the baseline before it, 0 for the first window."""
+        """Raises or lowers the limit after a window; `known_ns` is the baseline before it, 0 for the first window."""
         raise NotImplementedError
 
 

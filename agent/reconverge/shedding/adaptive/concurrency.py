@@ -27,8 +27,8 @@ from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Arrival, InProg
 
 ALGORITHMS: Final[Mapping[str, Callable[[], Algorithm]]] = {"gradient2": Gradient2, "vegas": Vegas, "aimd": Aimd}
 RETRY_AFTER_S: Final = 1.0
-"""The delay that refused clients are given. A slot is free after a round trip, but no client should come back sooner
-than in a second."""
+"""The seconds after which refused clients should come back. A slot is free sooner, but many clients would return at
+once."""
 
 
 class AdaptiveConcurrency:
@@ -80,7 +80,6 @@ class AdaptiveConcurrency:
         return SlotInUse(self, arrival, in_flight, slots.forks) if in_flight else self.refusal()
 
     def refusal(self) -> ShedRefusal:
-        """Returns the refusal of a request for which there was no slot."""
         slots = self.slots
         reason = f"{slots.in_flight} requests are in progress here, and at most {slots.limit} are allowed."
         return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason, concurrent_max=slots.limit)
@@ -122,7 +121,7 @@ class AdaptiveConcurrency:
     def step_aside(self, slot: InSlot, now_ns: int, *, begun: bool) -> None:
         """Frees the slot of a request that waits for its client; the wait does not count as part of the round trip.
 
-        Unless the request has `begun` to work, it also ceases to count as demand of its class.
+        If `begun` is False, the request also ceases to count as demand of its class.
         """
         slots = self.slots
         with slots.lock:
@@ -134,9 +133,11 @@ class AdaptiveConcurrency:
                     slots.unwanted(slot.rank)
 
     def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
-        """Takes a slot again for a request that has waited for its client. Returns a refusal if no slot is free.
+        """Takes a slot again for a request that has waited for its client.
 
-        With `anyway` the request gets a slot even beyond the limit.
+        Returns None, or a refusal if no slot is free.
+
+        If `anyway` is True, the request gets a slot even beyond the limit.
         """
         slots = self.slots
         if not self._is_aside(slot):
@@ -157,7 +158,7 @@ class AdaptiveConcurrency:
         return slot.aside and slot.forks == self.slots.forks
 
     def start_over_after_fork(self) -> None:
-        """Sets the count of running requests to zero: they run in the parent."""
+        """Sets the count of requests in progress to zero in a forked child: those requests run in the parent."""
         self.slots.start_over()
 
     def stop_for_good(self, timeout_s: float) -> None:
@@ -173,20 +174,22 @@ class InSlot(Protocol):
     held: bool
     """Whether the request counts as in progress; changed under the lock of the slots."""
     aside: bool
-    """Whether the request waits for its client, without a slot; changed under the lock of the slots."""
+    """Whether the request waits for its client, and has given its slot back meanwhile; changed under the lock of the
+    slots."""
     rank: int
-    """The place of the request's class, 0 for the most important one."""
+    """The number of the request's class, 0 for the most important one."""
     began_ns: int
-    """The monotonic time of arrival plus all time aside; while the request is aside, minus its working time so far."""
+    """The monotonic time of arrival plus all time in which the request waited for its client. While it waits: minus the
+    nanoseconds that it has worked so far."""
     in_flight: int
-    """How many requests ran when this one began or went on, itself included."""
+    """The number of requests in progress when this one began or went on, itself included."""
     forks: int
-    """The value of `RunningCount.forks` when the request began; a different one now means that it runs in the
-    parent."""
+    """The value of `RunningCount.forks` when the request began; if the count has changed since, the request runs in the
+    parent process."""
 
 
 class SlotTicket(Unique):
-    """The ticket of a request that `AdaptiveConcurrency` has admitted; `slot` has the state of the request."""
+    """The record of a request that `AdaptiveConcurrency` has admitted; `slot` has the state of the request."""
 
     __slots__ = ("holder",)
     holder: AdaptiveConcurrency
@@ -198,7 +201,7 @@ class SlotTicket(Unique):
 
     @property
     def in_progress(self) -> InProgress:
-        """Returns the present limit, and the part of it that was free when this request last began or went on."""
+        """Returns the present limit, and how much of it was free when this request last began or went on."""
         limit = self.holder.slots.limit
         return InProgress(self.holder.name, limit, max(0, limit - self.slot.in_flight))
 

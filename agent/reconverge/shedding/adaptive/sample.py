@@ -1,4 +1,4 @@
-"""Measures windows of requests: how long the requests took, how many ran at once, and whether any was dropped."""
+"""Measures windows of requests: how long requests took, how many ran at once, and whether any was dropped."""
 
 # Theory of operation.
 #
@@ -27,7 +27,7 @@ QUIET_NS: Final = 10_000 * MILLISECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The measurements of one window.
+    """The measurements of one window of requests.
 
     `round_trip_ns` is the mean of served requests, 0 if none was served; `in_flight` is the most that ran at once.
     `full_at` is the largest number that ran when a request was refused, 0 without refusals: less than the limit if

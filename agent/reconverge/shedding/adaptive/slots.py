@@ -28,7 +28,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.runtime.locks import new_lock
 
 MARGIN: Final = 4
-"""The recent demand of a class, divided by this, is left free for it in addition to that demand."""
+"""The divisor of a class's recent demand that gives the slots left free for that class in addition to the demand."""
 PEAK_NS: Final = 3 * SECOND_NS
 
 
@@ -47,11 +47,12 @@ class RunningCount:
         self.limit = limit
         self.in_flight = 0
         self.running = [0] * classes
-        """The requests in progress, by class."""
+        """The number of requests in progress for each class, the most important class first."""
         self.full_at = 0
-        """The largest number of requests in progress at a refusal, since the reader last set this to 0."""
+        """The largest number of requests in progress when one was refused, since the reader last set this to 0."""
         self.scale = 1.0
-        """The fraction to which a probe lowers the requests in progress, and the demand of other classes with them."""
+        """The fraction to which a probe of round trips lowers the requests in progress, and the demand of other
+        classes."""
         self._guarantees = None if guarantees is None else tuple(guarantees)
         self._peaks = [0] * classes
         self._last_peaks = [0] * classes
@@ -61,7 +62,7 @@ class RunningCount:
         """The number of forks so far; a request that began before a fork runs in the parent, and not here."""
 
     def take(self, rank: int, now_ns: int) -> int:
-        """Starts a request of the class at place `rank`. Returns how many run now; 0 if no slot is free for it."""
+        """Starts a request of the class number `rank`. Returns how many requests run now; 0 if no slot is free."""
         lock = self.lock
         lock.acquire()  # not `with`, which takes twice as long, and each request comes here
         try:
@@ -89,12 +90,12 @@ class RunningCount:
             return self.in_flight
 
     def free(self, rank: int) -> None:
-        """Ends a request of the class at place `rank`, which was started in this process. The caller holds the lock."""
+        """Ends a request of the class number `rank`, which was started in this process. The caller holds the lock."""
         self.running[rank] -= 1
         self.in_flight -= 1
 
     def unwanted(self, rank: int) -> None:
-        """Lowers the recent demand of the class at place `rank` by one request, which does not run any more.
+        """Lowers the recent demand of the class number `rank` by one request, which does not run any more.
 
         Slots are left free for recent demand; many idle uploads at one moment would otherwise keep slots free that no
         request needs. The caller holds the lock.
@@ -112,12 +113,10 @@ class RunningCount:
         return self.in_flight >= self.limit - (self._left_free(rank) if rank or self._guarantees else 0)
 
     def _most_left_free(self) -> int:
-        """Returns the largest number of slots that any class may have to leave free for other classes."""
         wanted = [max(peaks) for peaks in zip(self._peaks, self._last_peaks, strict=True)]
         return sum(each + 1 + each // MARGIN for each in wanted)
 
     def _left_free(self, rank: int) -> int:
-        """Returns the number of slots that the class at place `rank` has to leave free for other classes."""
         left = 0
         if self._guarantees is None:
             for other in range(rank):

@@ -1,4 +1,4 @@
-"""A damped controller: from a worker's load relative to its target, it computes the fraction of traffic to reject."""
+"""Computes which fraction of traffic to reject, by a damped controller, from a worker's load relative to its target."""
 
 # Theory of operation.
 #
@@ -47,19 +47,20 @@ from typing import Final
 from reconverge.errors import InvalidSetting
 
 ERROR_MAX: Final = 9.0
-"""The largest error that counts, in multiples of the target: a stall of a minute must not cause minutes of shedding."""
+"""The largest error, the load above its target, that counts, in multiples of the target. A stall of a minute must not
+cause minutes of shedding."""
 REJECTED_MAX: Final = 0.98
 """The largest fraction to reject. Some requests are always admitted, or a worker could not notice that it has
 recovered."""
 DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
 FLOOD: Final = 3.0
-"""The part of an error beyond this multiple of the target is a flood; in the proportional term it counts `FLOOD_GAIN`
-times."""
+"""The multiple of the target from which on an error is a flood. The part beyond it counts `FLOOD_GAIN` times in the
+proportional term."""
 FLOOD_GAIN: Final = 5.0
 FLOOD_S: Final = 0.3
 """The time constant, in seconds, with which a flood fades."""
 FLOOD_OVER: Final = 0.1
-"""The integral may fall again when a flood has faded to this multiple of the target."""
+"""The multiple of the target to which a flood must have faded before the integral may fall again."""
 ELAPSED_MAX_S: Final = 0.5
 """The most seconds that count between two steps, even if the machine was suspended for longer."""
 
@@ -103,9 +104,9 @@ class Controller:
     def __init__(self, gains: Gains | None = None) -> None:
         self.gains = Gains() if gains is None else gains
         self.pressure = 0.0
-        """The smoothed pressure, a measure of the load; 1.0 is the target."""
+        """The smoothed load, as a multiple of its target."""
         self.depth = 0.0
-        """The depth of shedding: e**-depth is the admitted fraction of the traffic."""
+        """The strength of shedding: the fraction e**-depth of the traffic is admitted; 0 admits all."""
         self._integral = 0.0
         self._begun = False
         self._flood = 0.0
@@ -117,10 +118,10 @@ class Controller:
         return 1.0 - math.exp(-self.depth)
 
     def step(self, pressure: float, elapsed_s: float, *, rejected_max: float = REJECTED_MAX) -> float:
-        """Takes a pressure, measured `elapsed_s` after the last one; returns the fraction to reject from now on.
+        """Computes the fraction to reject from a load `pressure`, measured `elapsed_s` seconds after the last one.
 
-        `rejected_max` is the largest fraction that can be rejected at present. A pressure of NaN counts as the target,
-        and a time of NaN as 0, so that neither stays in the controller's state.
+        `pressure` is a multiple of the target. `rejected_max` is the largest fraction that can be rejected at present.
+        A pressure of NaN counts as the target, and a time of NaN as 0, so that neither stays in the controller's state.
         """
         elapsed_s = min(max(elapsed_s, 0.0), ELAPSED_MAX_S) if math.isfinite(elapsed_s) else 0.0
         pressure = min(max(pressure, 0.0), 1.0 + ERROR_MAX) if math.isfinite(pressure) else 1.0

@@ -37,7 +37,8 @@ ESCALATE_S: Final = 1.0
 RELAX_S: Final = 5.0
 """The seconds for which rejecting only less important classes must have sufficed before a class is spared again."""
 NOTHING: Final = 1e-3
-"""If a class has less than this fraction of the traffic, the ladder goes on to the next class without `ESCALATE_S`."""
+"""The fraction of the traffic below which a class counts as empty. Then the next class is rejected without waiting
+`ESCALATE_S`."""
 
 
 class Dither:
@@ -69,7 +70,10 @@ class Dither:
 
 
 class Ladder:
-    """Divides the fraction to reject among the classes. All its sequences begin with the most important class."""
+    """Divides the fraction of traffic to reject among the classes.
+
+    Its sequences begin with the most important class.
+    """
 
     def __init__(self, classes: int) -> None:
         self.fractions = [0.0] * classes
@@ -87,7 +91,7 @@ class Ladder:
 
     @property
     def rung(self) -> int:
-        """Returns the place of the most important class that may be rejected for now."""
+        """Returns the number of the most important class that may be rejected at present; 0 is the most important."""
         return self._rung
 
     def arrived(self, counts: Sequence[int], elapsed_s: float) -> None:
@@ -99,14 +103,14 @@ class Ladder:
             self._mix[rank] += weight * (number / elapsed_s - self._mix[rank])
 
     def ceiling(self) -> float:
-        """Returns the fraction of all traffic that may be rejected for now."""
+        """Returns the fraction of all traffic that may be rejected at present."""
         return min(1.0, sum(self.mix[self._rung :]))
 
     def deal(self, rejected: float, elapsed_s: float, *, pressed: bool) -> None:
         """Sets `fractions` so that the fraction `rejected` of all traffic is rejected.
 
-        May also move `rung` by one class: to begin to reject the next more important class, or to end that again.
-        `pressed` means that the pressure is above its target.
+        May also begin to reject the next more important class, or end that again; `pressed` is True while the load is
+        above its target.
         """
         mix = self.mix
         self._climb(rejected, elapsed_s, mix, pressed=pressed)

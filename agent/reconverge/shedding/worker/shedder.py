@@ -32,7 +32,7 @@ STEP_NS: Final = 50 * MILLISECOND_NS
 PROBE_S: Final = 0.025
 """The seconds between two measurements of the event loop; the controller makes one step for two of them."""
 RETRY_AFTER_S: Final = 2.0
-"""The delay for refused clients: shedding ends slowly, so a client that returns at once is likely to be shed again."""
+"""The seconds after which refused clients should come back. Shedding ends slowly, so an early return is in vain."""
 
 
 class WorkerShedder:
@@ -81,7 +81,7 @@ class WorkerShedder:
 
     @property
     def needs_loop(self) -> bool:
-        """Whether the shedder measures an event loop, without which it never rejects anything."""
+        """Returns whether the shedder measures an event loop, without which it never rejects anything."""
         return self._by_thread
 
     @property
@@ -109,13 +109,12 @@ class WorkerShedder:
         return None if self._by_thread else self.begin(arrival.now_ns)
 
     def refusal(self, now_ns: int) -> ShedRefusal:
-        """Makes the refusal of a request that the shedder rejects."""
         self._step_if_due(now_ns)
         reason = "This worker is overloaded, and rejects requests of less important classes first."
         return ShedRefusal(self.name, 503, RETRY_AFTER_S, reason)
 
     def begin(self, now_ns: int) -> Busy | None:
-        """Begins an admitted request. Returns its ticket; None if the signal does not count requests.
+        """Begins an admitted request. Returns its record; None if the measure of load does not count requests.
 
         Also makes a step of the controller, if one is due and no thread makes the steps.
         """
@@ -143,7 +142,7 @@ class WorkerShedder:
             self.step(now_ns)
 
     def step(self, now_ns: int) -> None:
-        """Reads the signal and sets each class's fraction to reject; does nothing while another thread does this."""
+        """Measures the load and sets each class's fraction to reject; does nothing while another thread does this."""
         if not self._stepping.acquire(blocking=False):
             return
         try:
@@ -199,7 +198,7 @@ class WorkerShedder:
 
 
 class Busy:
-    """The ticket of a request that counts as keeping a worker busy until it ends."""
+    """The record of a request that counts as keeping a worker busy until it ends."""
 
     __slots__ = ("_aside", "_signal")
 

@@ -40,10 +40,11 @@ from reconverge.shedding.worker.backlog import Backlog
 
 LAG_TARGET_S: Final = 0.05
 STANDING_STEPS: Final = 4
-"""The shortest lag of this many readings is the standing lag; a shedder makes them in a fifth of a second."""
+"""The number of the last readings whose shortest lag is the standing lag; a shedder makes them in a fifth of a
+second."""
 STANDING_WEIGHT: Final = 8.0
 WAITING_READINGS: Final = 4
-"""The shortest backlog of this many readings counts, made in a tenth of a second: a burst is no queue."""
+"""The number of the last readings whose shortest backlog counts, made in a tenth of a second: a burst is no queue."""
 RATE_S: Final = 1.0
 """The time constant, in seconds, with which the measured rate follows the arriving requests."""
 RATE_MIN: Final = 1.0
@@ -51,7 +52,7 @@ RATE_MIN: Final = 1.0
 BUSY_TARGET: Final = 0.8
 FULL_PRESSURE: Final = 5.0
 UNHEARD_NS: Final = 1 << 62
-"""The value that stands for the shortest lag as long as no lag was measured."""
+"""Stands in place of the shortest lag, in nanoseconds, as long as no lag was measured."""
 
 
 Clockwork: TypeAlias = Callable[[], int]
@@ -63,7 +64,7 @@ class Signal(Protocol):
 
     @property
     def counts(self) -> bool:
-        """Whether the signal must be notified when requests begin and end."""
+        """Returns whether the signal must be notified when requests begin and end."""
         ...
 
     def began(self, now_ns: int) -> None:
@@ -138,7 +139,7 @@ class LoopLag:
             self._rate += weight * (requests / elapsed_s - self._rate)
 
     def heard(self, lag_ns: int) -> None:
-        """Stores a lag that a callback in the loop has measured, in nanoseconds."""
+        """Stores the delay in nanoseconds after which a callback ran in the loop."""
         self._worst_ns = max(self._worst_ns, lag_ns)
         self._least_ns = min(self._least_ns, lag_ns)
 
@@ -220,7 +221,7 @@ class Occupancy:
 
 
 def pressure_of(busy: float, target: float) -> float:
-    """Returns the pressure if the fraction `busy` of all threads is busy, where `target` is wanted.
+    """Returns the load as a multiple of its target, from two fractions of busy threads: `busy` and the `target`.
 
     It is 1.0 at the target, proportional to the fraction below it, and FULL_PRESSURE if all threads are busy.
     """
