@@ -17,7 +17,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.clock import NEVER_NS
-from reconverge.exchange import driver
+from reconverge.exchange import driver, exchanges
 from reconverge.hub.report import Answer, Batch
 from reconverge_sync.memory import MemoryHub
 from tests.support.waiting import eventually, eventually_in_loop
@@ -154,7 +154,7 @@ async def test_what_an_answer_grants_is_not_given_back_before_requests_have_look
     Of a key that is kept at the hub that batch gives back all that is not in use. It waits for the first request, which
     is admitted.
     """
-    monkeypatch.setattr(driver, "LOOKS_S", (0.0,) * 10 + (0.01,) * 500)
+    monkeypatch.setattr(exchanges, "LOOKS_S", (0.0,) * 10 + (0.01,) * 500)
 
     hub = Holding()
     async with AsyncExitStack() as stack:

@@ -33,6 +33,8 @@ from reconverge_sync.redis.errors import from_wrong_server
 
 TURN_S: Final = 0.002
 """How long one wait for the answer takes at most, in seconds."""
+CONNECT_TURN_S: Final = 0.05
+"""How long one wait for a connection takes at most, in seconds."""
 
 
 def packed(command: Sequence[object]) -> bytes:
@@ -193,9 +195,14 @@ class BlockingServer:
             if given_up:
                 connection.disconnect()
 
+        connecting = asyncio.get_running_loop().run_in_executor(None, connect)
         try:
-            await asyncio.get_running_loop().run_in_executor(None, connect)
+            # In turns, as the helper wakes the loop by a socket, which may fail as any other.
+            while not connecting.done():
+                await asyncio.wait((connecting,), timeout=CONNECT_TURN_S)
+            connecting.result()
         except BaseException:
+            connecting.cancel()
             given_up = True
             self._connection = self._make()  # the helper may still use the old one
             raise
