@@ -88,6 +88,8 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         """Lets `seconds` pass on both clocks, rounded to the nanosecond. Raises ValueError if it is negative."""
+        if not isinstance(seconds, int | float):
+            raise TypeError(f"seconds={seconds!r}: is no number; write advance(60) for a minute")
         self.advance_ns(round(seconds * SECOND_NS))
 
     def advance_ns(self, nanoseconds: int) -> None:

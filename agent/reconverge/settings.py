@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import isclass
 from typing import Final, Self
 
 from reconverge.clock import Clock, Seconds, in_seconds
@@ -162,7 +163,9 @@ def checked_share(region_share: object) -> int:
 
 
 def checked_clock(clock: Clock) -> Clock:
-    """Returns `clock` if it has the methods of a `Clock`. Raises InvalidSetting if it does not."""
+    """Returns `clock` if it has the methods of a `Clock`. Raises InvalidSetting if it does not, or is a class."""
+    if isclass(clock):
+        raise InvalidSetting("clock", clock, f"is a class, not a clock; write {clock.__name__}()")
     if not (callable(getattr(clock, "monotonic_ns", None)) and callable(getattr(clock, "wall_ns", None))):
         raise InvalidSetting("clock", clock, "is no Clock: it lacks monotonic_ns() or wall_ns(); inherit Clock")
     return clock

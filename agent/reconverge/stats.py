@@ -13,6 +13,7 @@ from reconverge.limiter.enforcement.modes import Enforcement
 from reconverge.limiter.enforcement.switches import ON
 from reconverge.published.settings_reader import FleetSettingsStats
 from reconverge.runtime.durations import Durations
+from reconverge.runtime.truth import no_number
 
 if TYPE_CHECKING:
     from reconverge.kernel import Table
@@ -148,6 +149,7 @@ STATES: Final = (READY, STARTING, DEGRADED, PARTITIONED)
 """The states, from good to bad; an agent has the state of its worst shard."""
 
 
+@no_number("a health", "write: if health, if not health")
 @dataclass(frozen=True, slots=True)
 class Health:
     """The state of an agent's health, and the grounds for it.

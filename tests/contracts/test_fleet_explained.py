@@ -260,7 +260,7 @@ def test_hashed_keys_are_found_by_their_hashes(make_agent: MakeAgent) -> None:
     document = {"unknown": "p", "plans": {"p": {"limits": {"calls": "5/day"}}}}
     hub = MemoryHub()
     busy, other = pair(make_agent, hub, document, key_secret=KEY_SECRET)
-    hashed = hashing(hub, KeyHasher(KEY_SECRET, namespace="shop"), SystemClock())
+    hashed = hashing(hub, KeyHasher(KEY_SECRET, namespace="shop"))
 
     assert 5 == charge(busy, 7)
     agree(

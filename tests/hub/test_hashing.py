@@ -11,9 +11,10 @@ import logging
 import pytest
 
 from reconverge import Agent, InvalidSetting
+from reconverge.agent.key_marks import MARK_EVERY_NS, MARK_KEPT_S, KeyMarks
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub import Hub
-from reconverge.hub.hashing import MARK_EVERY_NS, MARK_KEPT_S, KeyHasher, hashing
+from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.port import ContractStore, KeyReader, SettingsStore, Working
 from reconverge.hub.registry import HubSettings
 from reconverge.testing import HubClaims, ReaderClaims
@@ -43,14 +44,14 @@ class TestHashedMemoryHub(HubClaims, Hashed, StoreClaims):
     """Every promise of a hub holds through the hashes; settings, contracts and snapshots have none."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        return hashing(MemoryHub(clock=clock, shards=2), HASHER, clock)
+        return hashing(MemoryHub(clock=clock, shards=2), HASHER)
 
 
 class TestHashedRedisHub(OnRedis, WayClaims, KeyClaims):
     """The same on a server, to which keys travel in another way."""
 
     def open_hub(self, url: str, settings: HubSettings) -> Hub:
-        return hashing(super().open_hub(url, settings), HASHER, self.clock)
+        return hashing(super().open_hub(url, settings), HASHER)
 
 
 def test_the_hub_keeps_no_byte_of_an_identity(make_agent: MakeAgent, redis_server: RedisServer) -> None:
@@ -113,6 +114,42 @@ def test_a_node_with_another_secret_is_told(
     assert OTHER not in caplog.text
 
 
+@pytest.mark.parametrize("later", ["plain", "hashing"])
+def test_a_node_without_a_secret_among_others_is_told(
+    make_agent: MakeAgent, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, later: str
+) -> None:
+    """The one that comes later says so, by whichever mark the hub keeps."""
+    redis_server.command("FLUSHALL")
+    secrets = [SECRET, None] if later == "plain" else [None, SECRET]
+    introduce(make_agent(redis_server.url, key_secret=secrets[0]).limit("login", "7/hour"))
+    eventually(lambda: b"keymark" in stored(redis_server.url), "the mark of the first")
+
+    with caplog.at_level(logging.ERROR, logger="reconverge"):
+        introduce(make_agent(redis_server.url, key_secret=secrets[1]).limit("login", "7/hour"))
+        eventually(lambda: "count the same keys apart" in caplog.text, "word of the difference")
+
+    assert ("this node hashes none" if later == "plain" else "as they are, without a secret") in caplog.text
+    assert "give all nodes the same RECONVERGE_KEY_SECRET" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_a_node_looks_at_the_mark_once_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    """After a second look soon after the first, which may have come before the hub kept marks. It is told once."""
+    clock = ManualClock(1_750_000_000.0)
+    hub = MemoryHub(clock=clock)
+    asyncio.run(hub.mark_keys(HASHER.mark, keep_s=MARK_KEPT_S))
+    marks = KeyMarks(None, clock)
+    looks = 0
+    for _ in range(30 * 60):
+        if marks.due_ns() <= clock.monotonic_ns():
+            asyncio.run(marks.follow(hub, cut_off=False, timeout_s=1.0))
+            looks += 1
+        clock.advance(1)
+
+    assert 4 == looks
+    assert 1 == caplog.text.count("hash keys with a secret")
+
+
 def test_a_mark_that_no_node_renews_ends() -> None:
     """All nodes may have another secret from then on, and none of them is told of anything."""
     clock = ManualClock(1_750_000_000.0)
@@ -144,7 +181,7 @@ def test_a_hash_depends_on_secret_namespace_and_key() -> None:
 
 def test_a_hashed_hub_can_do_what_the_other_can() -> None:
     """And nothing beside that."""
-    hashed = hashing(MemoryHub(), HASHER, ManualClock(0.0))
+    hashed = hashing(MemoryHub(), HASHER)
 
     assert isinstance(hashed, KeyReader)
     assert isinstance(hashed, SettingsStore)

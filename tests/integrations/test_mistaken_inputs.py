@@ -38,6 +38,7 @@ from reconverge.integrations.django import limit as django_limit
 from reconverge.integrations.django.cache import ReconvergeCache
 from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
+from reconverge.integrations.grpc import RateLimitInterceptor
 from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from reconverge.integrations.opentelemetry import instrument
 from reconverge.integrations.prometheus import AgentCollector
@@ -91,6 +92,10 @@ def tier(plan: str) -> str:
 
 def where() -> str:
     return "192.0.2.1"
+
+
+async def waiting_key() -> str:
+    return "ada"
 
 
 def called_dependency() -> None:
@@ -292,6 +297,39 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: limited("5/minute", agent=Agent("memory://"), cost=lambda: 2)(task),
         ("cost=", "takes others", "cost=lambda self, customer: ..."),
     ),
+    "block of a decorator": (
+        lambda: _any(FLASK(where, agent="memory://").limit("5/minute")).__enter__(),
+        ("decorates views, and has no block", "ask_blocking(key)"),
+    ),
+    "reporter of a hub": (
+        lambda: UsageReporter(_any("redis://localhost"), _any(Meter())),
+        ("meter='redis://localhost'", "is no Meter", "write UsageReporter(meter, hub)"),
+    ),
+    "class of a clock": (
+        lambda: Agent("memory://", clock=_any(ManualClock)),
+        ("clock=<class", "is a class", "write ManualClock()"),
+    ),
+    "time as a text": (lambda: ManualClock().advance(_any("60s")), ("seconds='60s'", "write advance(60)")),
+    "settings in place of a file": (
+        lambda: load(_any({"limits": {"login": "5/minute"}})),
+        ("is no path of a file", "load(limits={...})"),
+    ),
+    "class under limited": (
+        lambda: limited("5/minute", agent=Agent("memory://"))(OnRefused),
+        ("OnRefused", "is a class", "limit its __init__, or its methods"),
+    ),
+    "static method under limited": (
+        lambda: limited("5/minute", agent=Agent("memory://"))(staticmethod(where)),
+        ("is no function but a staticmethod", "put @limited(...) next to the function"),
+    ),
+    "property under limited": (
+        lambda: limited("5/minute", agent=Agent("memory://"))(_any(property(_any(where)))),
+        ("is no function but a property", "below all other decorators"),
+    ),
+    "class of a request before its key": (
+        lambda: Stack(AdaptiveConcurrency()).enter("POST", "ada"),
+        ("traffic class='ada'", "the key is 'POST'", "write enter(key, traffic_class)"),
+    ),
     "messages of FastAPI": (
         lambda: aiter(FASTAPI("memory://").messages("5/minute")),
         ("belong to a websocket", "messages(socket)"),
@@ -448,6 +486,22 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "flask default": (
         lambda: FLASK(where, agent="memory://", default_limits=100),
         ("default_limits=100", "'100/minute'"),
+    ),
+    "flask waiting key": (
+        lambda: FLASK(waiting_key, agent="memory://").limit("5/minute")(where),
+        ("key_func='waiting_key'", "is a coroutine function, which WSGI cannot await", "use a plain function"),
+    ),
+    "fastapi class as a middleware": (
+        lambda: FASTAPI(FastAPI(), agent="memory://"),
+        ("agent='memory://'", "is given twice", "write limits.install(app)"),
+    ),
+    "fastapi header of no proxy": (
+        lambda: FASTAPI("memory://", forwarded_header="X-Real-IP"),
+        ("forwarded_header='X-Real-IP'", "no proxy is trusted to write it", "add trusted_proxies="),
+    ),
+    "grpc service": (
+        lambda: RateLimitInterceptor(rules=[Rule(limits="5/minute", paths=["/shop.Orders"])], agent="memory://"),
+        ("paths='/shop.Orders'", "is no full method", "write /shop.Orders/*"),
     ),
     "aiohttp hub as limit": (lambda: AIOHTTP("redis://:sesame@db"), ("redis://...", "is a URL", "agent=")),
     "aiohttp class": (lambda: AIOHTTP("5/minute").install(aiohttp.web.Application), ("write limits.install(app)",)),

@@ -17,13 +17,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from reconverge import Agent
+from reconverge import Agent, InvalidSetting
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.decorators import limited
+from reconverge.integrations.fastapi import Limits as FastapiLimits
+from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import AioRateLimitInterceptor
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
-from tests.support.applications.asking import ask_wsgi, statuses
+from tests.support.applications.asking import ask_asgi, ask_wsgi, statuses
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
 
@@ -112,6 +114,111 @@ async def test_limits_of_aiohttp_without_their_middleware_are_logged(caplog: pyt
 
     assert 1 == caplog.text.count("the limits requests limit nothing")
     assert "write limits.install(app)" in caplog.text
+
+
+def fastapi_with(limits: FastapiLimits, *depends: Any) -> fastapi.FastAPI:
+    """An application with one route, which depends on some limits."""
+    app = fastapi.FastAPI()
+    limits.install(app)
+    app.get("/", dependencies=[fastapi.Depends(each) for each in depends])(answer_one)
+    return app
+
+
+def answer_one() -> int:
+    return 1
+
+
+def test_a_limit_for_fastapi_on_which_no_route_depends_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with the first request, when all routes exist. A limit that stands in a route is not."""
+    limits = FastapiLimits("memory://")
+    limits("2/minute", name="nowhere")
+    app = fastapi_with(limits, limits("9/minute"))
+    assert [200, 200] == statuses(ask_asgi(app, times=2))
+
+    assert 1 == len(caplog.records)
+    assert "no route depends on the limit 'nowhere', so it limits nothing; write @app.get(path, dep" in caplog.text
+
+
+def test_a_route_that_depends_on_one_limit_twice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Of `4/minute` two requests are admitted. One object in both places is one limit."""
+    limits = FastapiLimits("memory://")
+    once = limits("9/minute")
+    ask_asgi(fastapi_with(limits, once, once))
+    assert "" == caplog.text
+    limits = FastapiLimits("memory://")
+    app = fastapi_with(limits, limits("4/minute"), limits("4/minute"))
+    assert [200, 200, 429] == statuses(ask_asgi(app, times=3))
+
+    assert "the route / depends on the limit '4/minute' twice, so each request is charged twice" in caplog.text
+    assert "write Depends(that_limit) in both places" in caplog.text
+
+
+def test_limits_for_fastapi_as_a_middleware_are_an_error() -> None:
+    """Their own middleware is added by `install`."""
+    app, limits = fastapi.FastAPI(), FastapiLimits("memory://")
+    app.add_middleware(limits)  # type: ignore[arg-type]
+
+    with pytest.raises(InvalidSetting, match=r"is an application, and limits are no middleware; write limits\.install"):
+        ask_asgi(app)
+
+
+def test_limits_cannot_be_installed_in_an_application_that_has_begun_to_serve() -> None:
+    """The framework's own error does not name what to write."""
+    app, limits = fastapi.FastAPI(), FastapiLimits("memory://")
+    ask_asgi(app)
+    with pytest.raises(InvalidSetting, match=r"has begun to serve, .*; call limits\.install\(app\) where it is made"):
+        limits.install(app)
+    frozen = web.Application()
+    frozen.freeze()
+
+    with pytest.raises(InvalidSetting, match="has begun to serve"):
+        AiohttpLimits("2/minute", agent="memory://").install(frozen)
+
+
+def test_a_decorator_for_flask_that_decorates_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with the first request."""
+    app = flask.Flask("shop")
+    limits = FlaskLimits(lambda: "ada", app=app, agent="memory://")
+    limits.limit("2/minute")
+    app.get("/")(limits.limit("9/minute")(lambda: "x"))
+    client = app.test_client()
+    assert [200, 200] == [client.get("/").status_code for _ in range(2)]
+
+    assert 1 == len(caplog.records)
+    assert "limit('2/minute') decorates nothing, so it limits nothing; write @limits.limit" in caplog.text
+
+
+async def test_a_decorator_for_aiohttp_that_decorates_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """When the application starts."""
+    app, limits = web.Application(), AiohttpLimits("9/minute", agent="memory://")
+    limits.install(app)
+    limits.limit("2/minute")
+    async with TestClient(TestServer(app)):
+        pass
+
+    assert "limit('2/minute') decorates nothing" in caplog.text
+    assert "below @routes.get(path)" in caplog.text
+
+
+def test_two_functions_of_one_name_that_share_a_limit_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Functions with a `name=` are meant to; one function may be decorated again, as when its module is read again."""
+    agent = Agent("memory://")
+
+    def made(**named: Any) -> Callable[[], int]:
+        def task() -> int:
+            return 1
+
+        limited("2/minute", agent=agent, **named)(task)
+        return limited("2/minute", agent=agent, **named)(task)
+
+    kept = [made(name="tasks"), made(name="tasks"), made()]
+    assert "" == caplog.text
+
+    kept.append(made())
+
+    assert 4 == len(kept)
+    assert 1 == caplog.text.count("two functions are called")
+    assert "give each a limit of its own by name=" in caplog.text
 
 
 async def nothing(_scope: Any, _receive: Any, _send: Any) -> None:

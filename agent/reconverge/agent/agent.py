@@ -18,6 +18,7 @@ from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten, plain_identity
 from reconverge.agent.fleet_usage import FleetUsage, ask_fleet, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
+from reconverge.agent.key_marks import KeyMarks
 from reconverge.agent.lifecycle import Lifecycle
 from reconverge.agent.notice import ShortWindows, log_installation, log_soft, log_switch_again
 from reconverge.agent.overrides import Overrides
@@ -296,7 +297,8 @@ class Agent:
         if self._reader is not None:
             self._lifecycle.followers.append(self._reader)
         if not self._kernel.alone:
-            self._lifecycle.followers += (self._erasing, self._past_tiers, self._publishing)
+            marks = KeyMarks(parts.hasher, self._clock)
+            self._lifecycle.followers += (self._erasing, self._past_tiers, self._publishing, marks)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits

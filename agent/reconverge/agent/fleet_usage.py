@@ -18,12 +18,14 @@ from reconverge.limit.limit import Limit
 from reconverge.limit.quotas import TIER, limit_of_quota
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.policies import STRICT
+from reconverge.runtime.truth import no_number
 
 SECOND_US: Final = 1_000_000
 KEY_BYTES_MAX: Final = 1 << 12
 """The length in bytes of the longest key that can be read by a program without limits of its own."""
 
 
+@no_number("a usage of all nodes", "compare one of its numbers, as in usage.used > 90")
 @dataclass(frozen=True, slots=True)
 class FleetUsage:
     """The use of one quota by a key on all nodes together."""

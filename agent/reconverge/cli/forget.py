@@ -14,7 +14,6 @@ from reconverge.agent.erasing import Forgotten, erase_at, plain_identity
 from reconverge.cli.contracts.at_hub import AuthorOption, IdentityArgument, author_as_said
 from reconverge.cli.shared.asking import ask_hub, secrets_as_said
 from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
-from reconverge.clock import SystemClock
 from reconverge.contracts.store.hub_book import HubBook
 from reconverge.contracts.store.index import INDEX_BYTES_MAX, minimum_as_said
 from reconverge.errors import InvalidSetting
@@ -94,7 +93,7 @@ async def _forget_contract(hub: ContractStore, namespace: str, identity: str, au
 
 
 async def _forget_use(hub: Hub, namespace: str, identity: str, hasher: KeyHasher | None, wait_s: float) -> Forgotten:
-    seen = hub if hasher is None else hashing(hub, hasher, SystemClock())
+    seen = hub if hasher is None else hashing(hub, hasher)
     eraser = eraser_in(seen, namespace)
     return await erase_at(
         [lambda question: question(eraser)],

@@ -18,6 +18,7 @@ from reconverge.limit.checks import NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.runtime.truth import no_number
 
 SEPARATOR: Final = "|"
 """Separates the facts in a key; within a fact the same character is written as %7C."""
@@ -46,6 +47,7 @@ class ErasableMeter(Protocol):
         """Forgets the counts of all customers for whose names `is_named` returns True."""
 
 
+@no_number("a decision", "write: if decision, if not decision")
 @dataclass(frozen=True, slots=True)
 class ContractDecision:
     """The decision on a request by all limits of its customer's contract. It is true if the request is allowed."""

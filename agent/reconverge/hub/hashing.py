@@ -13,19 +13,15 @@
 # two of 10^12 keys with a chance of one in 10^14. The hub's answers are in the order of the reports, so nothing is
 # translated back. Only a recall names a key: recalls are dropped, and nodes report keys more often instead.
 #
-# Nodes with different secrets count the same key apart, and each group of them admits the whole limit. So each node
-# leaves a mark at the hub, a fingerprint of its secret, and checks now and then whether the hub has another one. A
-# node without a secret leaves none.
+# Nodes with different secrets count the same key apart, and each group of them admits the whole limit. How nodes find
+# that out is in `agent/key_marks.py`.
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Final, overload
 
-from reconverge.clock import SECOND_NS, Clock
-from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.errors import InvalidSetting
 from reconverge.hub.erasing import Erased, Erasures
 from reconverge.hub.port import (
     ContractStore,
@@ -40,21 +36,12 @@ from reconverge.hub.port import (
 from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge.hub.report import Answer, Batch, CellReport, Totals, rows_of
 
-logger = logging.getLogger("reconverge")
-
 VARIABLE: Final = "RECONVERGE_KEY_SECRET"
 SECRET_BYTES_MIN: Final = 16
 HASH_BYTES: Final = 16
 MARK_BYTES: Final = 4
 """The length in bytes of the mark, a fingerprint by which secrets are compared. It is so short that it reveals next to
 nothing of the secret."""
-MARK_EVERY_NS: Final = 600 * SECOND_NS
-"""The nanoseconds after which a node renews its mark, and checks whether the hub has another one."""
-MARK_RETRY_NS: Final = 10 * SECOND_NS
-"""The nanoseconds after which a node that could not store its mark tries again."""
-MARK_KEPT_S: Final = 3600.0
-"""How many seconds a hub keeps a mark that no node renews. In this time after a change of secret, nodes log an
-error."""
 
 
 class KeyHasher:
@@ -130,13 +117,9 @@ class _HashedRows(_HashedReports):
 class HashedHub:
     """A wrapper of another hub, to which it passes hashes in place of keys. It keeps the promises of `Hub`."""
 
-    def __init__(self, hub: Hub, hasher: KeyHasher, clock: Clock) -> None:
+    def __init__(self, hub: Hub, hasher: KeyHasher) -> None:
         self._hub = hub
         self._hasher = hasher
-        self._clock = clock
-        self._mark_due_ns = clock.monotonic_ns()
-        self.mismatched = ""
-        """The mark of another secret that was found at the hub last; empty if none was."""
 
     @property
     def shards(self) -> int:
@@ -145,7 +128,6 @@ class HashedHub:
     async def exchange(self, batch: Batch) -> Answer:
         kind = _HashedReports if rows_of(batch.cells) is None else _HashedRows
         answer = await self._hub.exchange(batch._replace(cells=kind(batch.cells, self._hasher)))
-        await self._look_at_mark()  # after the exchange: a hub keeps no mark before the first one
         return answer._replace(recalls=None)
 
     async def totals(self) -> dict[str, Totals]:
@@ -153,28 +135,6 @@ class HashedHub:
 
     async def close(self) -> None:
         await self._hub.close()
-
-    async def _look_at_mark(self) -> None:
-        """Stores the fingerprint of this secret at the hub, and logs an error if the hub has that of another secret.
-
-        Does so at regular times, and sooner after a failure.
-        """
-        now_ns = self._clock.monotonic_ns()
-        if now_ns < self._mark_due_ns or not isinstance(self._hub, KeyMarker):
-            return
-        self._mark_due_ns = now_ns + MARK_RETRY_NS  # a hub that does not answer holds up no other exchange till then
-        with contextlib.suppress(HubUnavailable):
-            found = await self._hub.mark_keys(self._hasher.mark, keep_s=MARK_KEPT_S)
-            self._mark_due_ns = now_ns + MARK_EVERY_NS
-            if found not in (self._hasher.mark, self.mismatched):
-                logger.error(
-                    "reconverge: other nodes hash keys with another secret (%s at the hub, %s here): they count the"
-                    " same keys apart, and each group of nodes admits the whole limit; give all nodes the same %s",
-                    found[: 2 * MARK_BYTES],
-                    self._hasher.mark,
-                    VARIABLE,
-                )
-            self.mismatched = "" if found == self._hasher.mark else found
 
     def __repr__(self) -> str:
         return f"Hashed({self._hub!r})"
@@ -212,7 +172,7 @@ class _HashedErasing(HashedHub):
         return self._hub
 
 
-PASSED_ON: Final = (SettingsStore, ContractStore, SnapshotBoard, Working)
+PASSED_ON: Final = (SettingsStore, ContractStore, SnapshotBoard, KeyMarker, Working)
 """The protocols whose methods take no keys to hash: contracts name their customers in plain text, and nodes hash the
 keys in a snapshot by `KeyHasher` before they send it."""
 
@@ -221,11 +181,11 @@ def _of_the_hub(name: str) -> property:
     return property(lambda hashed: getattr(hashed._hub, name))  # noqa: SLF001  # it is of this file
 
 
-def hashing(hub: Hub, hasher: KeyHasher, clock: Clock) -> HashedHub:
+def hashing(hub: Hub, hasher: KeyHasher) -> HashedHub:
     """Returns a wrapper of `hub` that sends hashes in place of keys, and has each further protocol that `hub` has."""
     able = ((KeyReader, _HashedReading), (Eraser, _HashedErasing))
     kinds = tuple(kind for port, kind in able if isinstance(hub, port)) or (HashedHub,)
     ports = [port for port in PASSED_ON if isinstance(hub, port)]
     passed_on = {name: _of_the_hub(name) for port in ports for name in vars(port) if not name.startswith("_")}
-    wrapper: HashedHub = type("HashedHub", kinds, passed_on)(hub, hasher, clock)
+    wrapper: HashedHub = type("HashedHub", kinds, passed_on)(hub, hasher)
     return wrapper

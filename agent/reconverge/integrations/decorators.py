@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable
 from math import inf
 from typing import Any, Final, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary, ref
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import with_advice
@@ -33,10 +35,16 @@ from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.slots import Slot
+from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.usage.meter import Meter
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+logger = logging.getLogger("reconverge")
+_logged = LoggedOnce()
+_named: WeakKeyDictionary[Limiter, ref[object]] = WeakKeyDictionary()
+"""By limiter, the first function after which it was named."""
 
 EVERY_CALL: Final = "calls"
 """The key that all calls share if the decorator has no `key`."""
@@ -83,6 +91,7 @@ def limited(
     _check_functions(key=key, cost=cost)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        _check_function(function)
         here = inspect.currentframe()
         warn_if_registered(function, here and here.f_back)
         _check_taken(function, key=key, cost=cost)
@@ -91,6 +100,8 @@ def limited(
         else:
             own = fitting_name(name or name_of(function), room=room_for(limits))
             limiter = cast("Agent", agent).declare(own, quotas_of_fixed(limits))
+            if name is None:
+                _note_name(limiter, function)
         check_of_call(limiter, cost, "cost")
         _check_ends(limiter, function)
         call = _Call(limiter, key, cost, wait, max_queue, asks_s, meter)
@@ -126,6 +137,32 @@ def _check_ends(limiter: Limiter, function: object) -> None:
     ):
         problem = "is a generator, whose work lasts longer than the call; take the slot within it, with limiter.slot()"
         raise InvalidSetting("limits", name_of(function), problem)
+
+
+def _check_function(function: object) -> None:
+    """Raises InvalidSetting for anything but a function, such as a class or what another decorator has made of it."""
+    kind = type(function).__name__
+    if inspect.isclass(function):
+        problem = "is a class, which would be one no more; limit its __init__, or its methods"
+    elif isinstance(function, staticmethod | classmethod | property) or not callable(function):
+        problem = f"is no function but a {kind}; put @limited(...) next to the function, below all other decorators"
+    else:
+        return
+    raise InvalidSetting("function", function, problem)
+
+
+def _note_name(limiter: Limiter, function: object) -> None:
+    """Logs a warning, once, if another function has the same name as this one, and so the same limit."""
+    try:
+        first = _named.setdefault(limiter, ref(function))()
+    except TypeError:  # raised for an object whose class takes no weak references
+        return
+    if first is not function and first is not None and _logged.is_new(limiter.name):
+        logger.warning(
+            "reconverge: two functions are called %r, so @limited counts their calls together; give each a limit of"
+            " its own by name=, or both the same name= if this is meant",
+            limiter.name,
+        )
 
 
 def _check_functions(**found: object) -> None:

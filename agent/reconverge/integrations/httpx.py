@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Unpack
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra, PortableError
 from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, check_functions, checked_call, used_up
+from reconverge.integrations.misplaced import warn_if_unused
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 try:
@@ -38,6 +39,7 @@ def by_origin(request: httpx.Request) -> str:
     return f"{request.url.host}:{port}"
 
 
+PAST: Final = "if there were calls, the client's proxy= or mounts= led past it; write %s(limiter, httpx.%s(proxy=...))"
 ASYNC: Final = frozenset({"__aenter__", "aclose", "handle_async_request"})
 SYNC: Final = frozenset({"__enter__", "close", "handle_request"})
 """The attributes of a transport that only one kind of client reads."""
@@ -87,6 +89,7 @@ class LimitedTransport(httpx.BaseTransport):
         check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
+        self._unused = warn_if_unused(self, limiter, PAST % ("LimitedTransport", "HTTPTransport"))
 
     def handle_request(self, request: httpx.Request | None = None) -> httpx.Response:
         request = checked_call(request, LimitedTransport)
@@ -108,6 +111,7 @@ class LimitedTransport(httpx.BaseTransport):
             raise AttributeError(_hint(self, name, ASYNC, "httpx.Client; write AsyncLimitedTransport in AsyncClient"))
 
     def close(self) -> None:
+        self._unused()
         self._inner.close()
 
 
@@ -128,6 +132,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
+        self._unused = warn_if_unused(self, limiter, PAST % ("AsyncLimitedTransport", "AsyncHTTPTransport"))
 
     async def handle_async_request(self, request: httpx.Request | None = None) -> httpx.Response:
         request = checked_call(request, AsyncLimitedTransport)
@@ -149,4 +154,5 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
             raise AttributeError(_hint(self, name, SYNC, "httpx.AsyncClient; write LimitedTransport in Client"))
 
     async def aclose(self) -> None:
+        self._unused()
         await self._inner.aclose()

@@ -16,9 +16,11 @@ from reconverge.errors import MissingExtra, ReconvergeError
 
 try:
     import limits.storage.base as library
+    from limits.aio.storage.base import Storage as WaitingStorage
 except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "limits", "limits") from None
 
+from reconverge.integrations.dropin.misplaced import refuse_in
 from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, StorageLimits
 from reconverge.integrations.limits_storage_aio import AsyncReconvergeStorage
 
@@ -52,6 +54,13 @@ class ReconvergeStorage(
     def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.book = StorageLimits(uri, options)
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        problem = "is for limits.aio, and would be waited for by nothing here; leave async+ out of the storage URI"
+        refuse_in("limits.strategies", kind, WaitingStorage, problem)
+        undecided: bool = NotImplemented  # as without this method
+        return undecided
 
     @property
     def storage(self) -> str:

@@ -9,9 +9,11 @@ from reconverge.errors import MissingExtra, ReconvergeError
 
 try:
     import limits.aio.storage.base as library
+    from limits.storage.base import Storage as PlainStorage
 except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "limits", "limits") from None
 
+from reconverge.integrations.dropin.misplaced import refuse_in
 from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, StorageLimits
 
 if TYPE_CHECKING:
@@ -37,6 +39,13 @@ class AsyncReconvergeStorage(
     def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.book = StorageLimits(uri, options)
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        problem = "is for strategies that do not wait, and limits.aio has others; write async+ before the storage URI"
+        refuse_in("limits.aio.strategies", kind, PlainStorage, problem)
+        undecided: bool = NotImplemented  # as without this method
+        return undecided
 
     @property
     def storage(self) -> str:

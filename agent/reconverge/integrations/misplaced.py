@@ -7,6 +7,9 @@ module or function knows are searched for an application that serves it: the dec
 A middleware that is dropped before it serves a request limits nothing either. It takes an application and is one
 itself. Where the statement `RateLimitMiddleware(app, "5/minute")` drops it, the server goes on calling the bare
 application.
+
+A transport of a client to which no call comes limits nothing either, as the client's other settings lead past it. A
+transport sees only its own end, so that is when it is logged, unless another one has used the limit.
 """
 
 from __future__ import annotations
@@ -15,10 +18,17 @@ import inspect
 import logging
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import finalize
 
+from reconverge.limiter.enforcement.switches import OFF
+from reconverge.runtime.log_throttle import LoggedOnce
+
+if TYPE_CHECKING:
+    from reconverge.limiter.faces.rate_limiter import RateLimiter
+
 logger = logging.getLogger("reconverge")
+_logged = LoggedOnce()
 
 FRAMEWORKS: Final = frozenset({"aiohttp", "fastapi", "flask", "litestar", "quart", "starlette"})
 
@@ -74,3 +84,23 @@ def _log_dropped(name: str) -> None:
         name,
         name,
     )
+
+
+def warn_if_unused(transport: object, limiter: RateLimiter, remedy: str) -> finalize:  # type: ignore[type-arg]
+    """Returns a finalizer that logs a warning if no call has used the limiter of `transport` by its end.
+
+    The transport's `close` calls the finalizer, otherwise its deletion does; at the end of the process, nothing does.
+    """
+    warning = finalize(transport, _log_unused, type(transport).__name__, limiter, remedy)
+    warning.atexit = False
+    return warning
+
+
+def _log_unused(name: str, limiter: RateLimiter, remedy: str) -> None:
+    if limiter.switched != OFF and not limiter.control.has_decided and _logged.is_new((name, limiter.name)):
+        logger.warning(
+            "reconverge: a %s of the limit %r ends, and no call has used that limit, so it has limited nothing; %s",
+            name,
+            limiter.name,
+            remedy,
+        )

@@ -12,6 +12,7 @@ from reconverge.clock import Seconds
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra, PortableError
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, check_functions, checked_call, used_up
+from reconverge.integrations.misplaced import warn_if_unused
 from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.limiter.asking import ASK
 from reconverge.limiter.faces.rate_limiter import RateLimiter
@@ -27,6 +28,10 @@ except ImportError as error:
 Key = Callable[[requests.PreparedRequest], str | None]
 """A function of a call's request that returns the key whose quota the call uses; None for a call without a limit."""
 Cost = Callable[[requests.PreparedRequest], int]
+PAST: Final = (
+    "if there were calls, the session had no prefix for them; mount the adapter at one with a scheme, as in"
+    " session.mount('https://api.example.com/', adapter)"
+)
 
 
 class QuotaUsedUp(PortableError, requests.RequestException):
@@ -86,12 +91,21 @@ class LimitedAdapter(HTTPAdapter):
         check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
+        self._unused = warn_if_unused(self, limiter, PAST)
         super().__init__(**options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state to pickle with a session. The method of `HTTPAdapter` would leave out the limit."""
         ours = {"outgoing": self.outgoing, "_key": self._key, "_cost": self._cost}
         return {**super().__getstate__(), **ours, "max_retries": _as_given(self.max_retries)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._unused = warn_if_unused(self, self.outgoing.limiter, PAST)
+
+    def close(self) -> None:
+        self._unused()
+        super().close()
 
     def send(self, request: requests.PreparedRequest | None = None, *args: Any, **options: Any) -> requests.Response:
         request = checked_call(request, LimitedAdapter)

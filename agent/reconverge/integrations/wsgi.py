@@ -278,9 +278,7 @@ def listed(rule: Any) -> Route:
 def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declared:
     """Declares a rule for WSGI. Raises InvalidSetting for coroutine functions, which WSGI cannot await."""
     rule = rule if isinstance(rule, Rule) else Rule(limits=rule)
-    if guard.ever_waits:
-        said = "has a coroutine function for key_func or on_breach, which WSGI cannot await; use plain functions"
-        raise InvalidSetting("guard", guard, said)
+    guard.check_blocking("WSGI")
     if rule.ever_waits:
         raise InvalidSetting(
             "rule", rule.name, "has a coroutine function, which WSGI cannot await; use plain functions"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+from reconverge.runtime.truth import no_number
+
+_NO_SEQUENCE = "a decision is one object; read its attributes, as in decision.allowed, decision.retry_after"
+_NO_BLOCK = "a decision has no block; write: if decision, or a block with limiter.reserve(key, cost)"
 
 
+@no_number("a decision", "write: if decision, if not decision, or use .allowed")
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The answer to one request: whether it is admitted, and why.
 
     As a boolean, it is True if the request was admitted. Comparing it with True or False raises TypeError, as the two
-    would never be equal.
+    would never be equal; so do its order beside a number, iteration, and a block.
     """
 
     allowed: bool
@@ -47,11 +53,18 @@ class Decision:
     def __bool__(self) -> bool:
         return self.allowed
 
+    if not TYPE_CHECKING:  # a type checker finds these mistakes only if it does not know the methods
+
+        def __iter__(self) -> NoReturn:
+            raise TypeError(_NO_SEQUENCE)
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(_NO_BLOCK)
+
+        def __exit__(self, *_error: object) -> NoReturn:
+            raise TypeError(_NO_BLOCK)
+
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, bool):
-            raise TypeError(
-                f"a decision is compared with {other}; write: if decision, if not decision, or use .allowed"
-            )
         if not isinstance(other, Decision) or other.__class__ is not self.__class__:
             return NotImplemented
         return astuple(self) == astuple(other)
@@ -60,6 +73,7 @@ class Decision:
         return hash(astuple(self))
 
 
+@no_number("a usage", "compare one of its numbers, as in usage.total > 90")
 @dataclass(frozen=True, slots=True)
 class Usage:
     """How much of a limit one key has used, as far as this node knows."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from types import TracebackType
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,7 +19,7 @@ _MARK: Final = getattr(asyncio.coroutines, "_is_coroutine", True)
 
 
 class Undecided(Coroutine[Any, Any, T]):
-    """A coroutine that raises TypeError when its truth value is taken."""
+    """A coroutine that raises TypeError when its truth value is taken, or compared with True or False."""
 
     __slots__ = ("__weakref__", "_coroutine")
 
@@ -39,9 +39,24 @@ class Undecided(Coroutine[Any, Any, T]):
         self._coroutine.close()
 
     def __bool__(self) -> NoReturn:
+        raise self._undecided("if await")
+
+    if not TYPE_CHECKING:  # a type checker finds a block without its await only if it does not know the methods
+
+        def __aenter__(self) -> NoReturn:
+            raise self._undecided("async with await")
+
+        __aexit__ = __aenter__
+
+    def _undecided(self, words: str) -> TypeError:
         self._coroutine.close()
         name = getattr(self._coroutine, "__qualname__", "this coroutine")
-        raise TypeError(f"{name}() has decided nothing before it is awaited; write await, as in: if await {name}(...)")
+        return TypeError(f"{name}() has decided nothing before it is awaited; write await, as in: {words} {name}(...)")
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self) if isinstance(other, bool) else self is other
+
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"<undecided {self._coroutine!r}>"

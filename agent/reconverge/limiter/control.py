@@ -361,6 +361,11 @@ class LimitControl:
         tables = self._table.tables
         return not any(len(table.cells) for table in tables) or any(table.cells.get(key) for table in tables)
 
+    @property
+    def has_decided(self) -> bool:
+        """Returns whether this process has admitted or refused any request."""
+        return any(table.admitted or table.refused for table in self._table.tables)
+
     def reset(self, key: str) -> None:
         """Forgets what a key has used, and ends its ban; see `RateLimiter.reset`."""
         self._table.reset(key)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import Table, settle
 from reconverge.runtime.log_throttle import LoggedOnce
+from reconverge.runtime.truth import no_number
 from reconverge.runtime.unique import Unique
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ logger = logging.getLogger("reconverge")
 _logged = LoggedOnce()
 
 
+@no_number("a reservation", "write: if reservation, if not reservation")
 class Reservation(Unique):
     """An estimate of a cost, to be replaced by the true cost later. True if the estimate was admitted and charged.
 
@@ -83,8 +85,11 @@ class Reservation(Unique):
         if the estimate was admitted. Raises InvalidCost, also for more than 10**12.
         """
         self._check(actual)
-        if self._settled or not self._decision.allowed:
-            if self._settled and actual not in {0, self._charged}:
+        if not self._decision.allowed:
+            self._log_unseen(ran=actual > 0)
+            return
+        if self._settled:
+            if actual not in {0, self._charged}:
                 self._log_again(actual)
             return
         self._settled = True
@@ -102,6 +107,11 @@ class Reservation(Unique):
                 actual,
             )
 
+    def _log_unseen(self, *, ran: bool) -> None:
+        """Logs, once for each limit, that refused work `ran`, unless the caller has looked at the decision."""
+        if ran and not self._seen:
+            log_unseen(self._decision.binding, "limiter.reserve(key, cost) as reservation: if reservation: ...")
+
     def spend(self, cost: int) -> None:
         """Adds `cost` to the true cost so far; a part beyond the estimate is charged at once.
 
@@ -109,7 +119,10 @@ class Reservation(Unique):
         refused, have no effect. Raises InvalidCost, also if the sum would be more than 10**12.
         """
         self._check((self._spent or 0) + Table.check_cost(cost))
-        if self._settled or not self._decision.allowed:
+        if not self._decision.allowed:
+            self._log_unseen(ran=cost > 0)
+            return
+        if self._settled:
             return
         self._spent = (self._spent or 0) + cost
         if self._spent > self._charged:
@@ -148,8 +161,8 @@ class Reservation(Unique):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not (self._seen or self._decision.allowed):
-            log_unseen(self._decision.binding, "limiter.reserve(key, cost) as reservation: if reservation: ...")
+        if not self._decision.allowed:
+            self._log_unseen(ran=True)
         if self._settled:
             return
         if self._spent is not None:
@@ -171,7 +184,7 @@ class Reservation(Unique):
 
 
 def log_unseen(name: str, remedy: str) -> None:
-    """Logs, once for each limit, that a block ran which was refused and had not looked whether it was."""
+    """Logs, once for each limit, that refused work ran, in a block or not, which had not looked whether it was."""
     if _logged.is_new((log_unseen, name)):
         problem = "has refused a block, which ran all the same, as it did not look; write: with"
         logger.warning("reconverge: %r %s %s", name, problem, remedy)

@@ -43,6 +43,7 @@ from reconverge.limiter.awaiting import undecided
 from reconverge.limiter.reservation import log_unseen
 from reconverge.limiter.waiting.waiters import Waiting, checked_room, checked_timeout_ns, waiting_at
 from reconverge.runtime.interruptions import has_a_loop
+from reconverge.runtime.truth import no_number
 from reconverge.runtime.unique import Unique
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ REMEDY: Final = "limiter.slot(key) as slot: if slot: ..."
 OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
 
 
+@no_number("a slot", "write: if slot, if not slot")
 class Slot(Unique):
     """One or several slots of one key, for as long as a block lasts. True while they are held.
 

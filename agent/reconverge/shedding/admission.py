@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from reconverge.limiter.reservation import log_unseen
+from reconverge.runtime.truth import no_number
 from reconverge.runtime.unique import Unique
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, ShedRefusal, Ticket
 
@@ -58,6 +59,7 @@ class DecidingStack(Protocol):
         ...
 
 
+@no_number("an admission", "write: if admission, if not admission")
 class Admission(Unique):
     """A stack's decision about one request; true if the request may go on. The end of a `with` block finishes it.
 

@@ -176,6 +176,9 @@ class Stack:
         of layers, such as InvalidKey; after an error no slot or charge is held.
         """
         names = self.classes.names
+        if traffic_class is not None and traffic_class not in names and key in names:
+            problem = f"is none of {', '.join(names)}, and the key is {key!r}; write enter(key, traffic_class)"
+            raise InvalidSetting("traffic class", traffic_class, problem)
         return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
 
     def enter_ranked(self, key: str, rank: int) -> Admission:

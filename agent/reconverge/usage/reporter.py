@@ -29,6 +29,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
+from reconverge.arguments import checked_class
 from reconverge.clock import Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.fallback.opening import open_hubs
@@ -141,7 +142,7 @@ class UsageReporter:
             raise InvalidSetting("interval", interval, f"is not from {INTERVAL_MIN_S} to {INTERVAL_MAX_S} seconds")
         if not 0 < timeout_s <= INTERVAL_MAX_S:
             raise InvalidSetting("timeout", timeout, f"is not above 0 and up to {INTERVAL_MAX_S} seconds")
-        self.meter = meter
+        self.meter = checked_class("meter", meter, Meter, "write UsageReporter(meter, hub)")
         meter.unstarted = True
         self._clock = clock or SystemClock()
         self._interval_s = interval_s

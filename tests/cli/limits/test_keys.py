@@ -126,9 +126,12 @@ def test_a_misspelt_limit_is_told(node: Agent, redis_server: RedisServer) -> Non
     use_up(node, "ada")
     eventually(lambda: not inspected(node, redis_server, "ada")["allowed"], "reports")
     where = ("--hub", redis_server.url, "--namespace", node.namespace)
-    done = said_by("inspect", "ada", *where, "--limit", "logn=5/day")
+    done, reset = (said_by(command, "ada", *where, "--limit", "logn=5/day") for command in ("inspect", "reset"))
 
     assert "no node has reported a limit named logn; did you mean 'login'?" in done.stderr
+    assert "no node has reported a limit named logn; did you mean 'login'?" in reset.stderr
+    assert "forgotten on all nodes: nothing" in reset.stdout
+    assert 1 == reset.status
 
 
 def test_a_limit_that_is_not_given_as_nodes_declare_it_is_told(node: Agent, redis_server: RedisServer) -> None:

@@ -45,6 +45,31 @@ def test_httpx_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: Ra
     assert 0 < refused.value.retry_after <= 8 * 3600
 
 
+def test_a_transport_whose_limit_no_call_has_used_is_logged_at_its_end(
+    server: Metered, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client's proxy, and a prefix without a scheme, lead past it. One whose limit was used ends in silence."""
+    agent = Agent("memory://")
+    used = agent.limit("used", "9/minute")
+    with httpx.Client(transport=LimitedTransport(used)) as client:
+        client.get(server.url)
+    LimitedTransport(used).close()
+    assert "no call has used" not in caplog.text
+
+    with httpx.Client(transport=LimitedTransport(agent.limit("proxied", "9/minute")), proxy=server.url) as client:
+        client.get(server.url)
+    with requests.Session() as session:
+        session.mount(server.url.partition("://")[2], LimitedAdapter(agent.limit("mounted", "9/minute")))
+        session.get(server.url)
+    AsyncLimitedTransport(agent.limit("dropped", "9/minute"))
+
+    assert "LimitedTransport of the limit 'proxied' ends, and no call has used that limit" in caplog.text
+    assert "write LimitedTransport(limiter, httpx.HTTPTransport(proxy=...))" in caplog.text
+    assert "LimitedAdapter of the limit 'mounted' ends" in caplog.text
+    assert "session.mount('https://api.example.com/', adapter)" in caplog.text
+    assert "AsyncLimitedTransport of the limit 'dropped' ends" in caplog.text
+
+
 def test_an_application_reports_a_refusal_that_only_the_body_shows(limiter: RateLimiter) -> None:
     """The transport leaves bodies to the caller; a report pauses calls as any refusal does, to that host alone."""
     refusal = {"error": {"code": 403, "errors": [{"reason": "rateLimitExceeded"}]}}

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
+import limits.aio.strategies
 import pytest
 from limits import RateLimitItem, RateLimitItemPerMinute, RateLimitItemPerSecond, WindowStats, parse
+from limits.storage import storage_from_string
 from redis.credentials import UsernamePasswordCredentialProvider
 
 from reconverge import InvalidCost, InvalidSetting
@@ -611,3 +614,22 @@ def test_words_of_the_storage_are_among_those_that_a_uri_may_have() -> None:
     """Other words may be misspelt beside them."""
     with pytest.raises(InvalidSetting, match=r"(?s)align.*in_doubt"):
         storage_at("reconverge+redis://localhost?alingn=clock")
+
+
+@pytest.mark.parametrize(
+    ("uri", "strategy", "remedy"),
+    [
+        ("async+reconverge+memory://", limits.strategies.FixedWindowRateLimiter, "leave async+ out"),
+        ("async+memory://", limits.strategies.MovingWindowRateLimiter, "leave async+ out"),
+        ("reconverge+memory://", limits.aio.strategies.FixedWindowRateLimiter, "write async+ before"),
+        ("memory://", limits.aio.strategies.MovingWindowRateLimiter, "write async+ before"),
+    ],
+)
+def test_a_storage_of_the_other_kind_is_an_error_with_what_to_write(uri: str, strategy: Any, remedy: str) -> None:
+    """In the strategies, where the library asserts its kind without a word."""
+    kind: Any = type(storage_from_string(uri))
+    # A class of its own, as Python remembers what it was answered about a class, and other tests have asked.
+    fresh: Any = type(kind)("Fresh", (kind,), {"STORAGE_SCHEME": None})
+
+    with pytest.raises(InvalidSetting, match=f"storage='Fresh': .*{re.escape(remedy)}"):
+        strategy(fresh(uri))

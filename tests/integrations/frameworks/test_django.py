@@ -34,6 +34,7 @@ from reconverge.integrations.django import middleware as django_middleware
 from reconverge.integrations.django.middleware import DjangoRequest, ServingRequest, guard, limit, outcome_of
 from reconverge.integrations.django.settings import configured as what_is_said
 from reconverge.integrations.web.request.request import CANCELLED
+from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.threads import Latch
 from tests.support.applications import django_project
 from tests.support.applications.asking import environment_of
@@ -290,6 +291,23 @@ def test_views_are_limited_whatever_they_are(url: str, middleware: list[str], ge
     assert [200, 200, 429] == [response.status_code for response in responses]
     assert [[1], [0], [0]] == [list(remaining(response).values()) for response in responses]
     assert PROBLEM == responses[-1].headers["Content-Type"]
+
+
+def test_limits_without_the_middleware_are_logged_by_a_limited_view(
+    get: Get, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once. With the middleware, or without LIMITS and RULES, there is nothing to log."""
+    monkeypatch.setattr(django_middleware, "_logged", LoggedOnce())
+    for middleware, setting in [(django_project.MIDDLEWARE, {"LIMITS": "9/hour"}), (django_project.WITHOUT_OURS, {})]:
+        with override_settings(MIDDLEWARE=middleware), configured(**setting):
+            get("/limited/")
+    assert "without the middleware" not in caplog.text
+
+    with override_settings(MIDDLEWARE=django_project.WITHOUT_OURS), configured(LIMITS="1/hour"):
+        assert [200, 200] == [get("/limited/").status_code for _ in range(2)]
+
+    assert 1 == caplog.text.count("a request came to a view without the middleware that obeys them")
+    assert "add 'reconverge.integrations.django.RateLimitMiddleware' to MIDDLEWARE" in caplog.text
 
 
 def test_a_view_that_refuses_costs_the_others_nothing(get: Get) -> None:

@@ -35,6 +35,7 @@ PATHS: Final = {
     "/log**in": "star that is not at the end",
     "/*/login": "star that is not at the end",
     "/us//ers": "write '/us/ers'",
+    "https://shop.example/users": "does not begin with a slash",
 }
 METHODS: Final = {"GTE": "'GET'", "psot": "'POST'", "DELET": "'DELETE'", "GET ": "is not a valid method"}
 FASTAPI: Any = FastapiLimits

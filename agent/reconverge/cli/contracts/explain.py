@@ -74,7 +74,7 @@ def explain(
         version, document = await _contracts_at(opened, hub, namespace, file)
         clock = SystemClock()
         hasher = hasher_of(None, namespace=namespace)
-        reader = opened if hasher is None else hashing(opened, hasher, clock)
+        reader = opened if hasher is None else hashing(opened, hasher)
         explainer = HubExplainer(reader, redacted(hub), namespace=namespace, document=document, clock=clock)
         return version, await explainer.explain(identity, **facts)
 

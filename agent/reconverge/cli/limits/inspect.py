@@ -21,7 +21,6 @@ from reconverge.cli.limits.declared import (
 from reconverge.cli.shared.asking import ask_hub
 from reconverge.cli.shared.options import HubOption, JsonOption
 from reconverge.cli.shared.tables import Row, tell_table
-from reconverge.clock import SystemClock
 from reconverge.contracts.explaining import printable, written_wait
 from reconverge.hub.hashing import hashing
 from reconverge.hub.port import Hub
@@ -95,9 +94,8 @@ def inspect(
 
     async def ask(opened: Hub) -> tuple[list[KeyStanding], list[str]]:
         known = set(await opened.totals())
-        clock = SystemClock()
         hasher = hasher_of(None, namespace=own.namespace)
-        reader = opened if hasher is None else hashing(opened, hasher, clock)
+        reader = opened if hasher is None else hashing(opened, hasher)
         standings = await _read(reader, redacted(hub), own.namespace, tables, key)
         return standings, advice_on_unknown((each.name for each in tables), known)
 

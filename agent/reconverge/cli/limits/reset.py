@@ -6,13 +6,22 @@ import json
 
 import typer
 
-from reconverge.cli.limits.declared import FileOption, KeyArgument, LimitsOption, OwnNamespaceOption, declared
-from reconverge.cli.shared.asking import PATIENCE_S, check_shared, wait_until_reported
+from reconverge.cli.limits.declared import (
+    FileOption,
+    KeyArgument,
+    LimitsOption,
+    OwnNamespaceOption,
+    advice_on_unknown,
+    declared,
+)
+from reconverge.cli.shared.asking import PATIENCE_S, ask_hub, check_shared, wait_until_reported
 from reconverge.cli.shared.options import HubOption, JsonOption
 from reconverge.contracts.explaining import printable
+from reconverge.limit.quotas import limit_of_quota
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 INTERVAL_S = 0.1
+FORGETS_NOTHING = "nothing can be forgotten"
 RUNS_ON = "what is in progress counts until it ends"
 
 
@@ -28,16 +37,19 @@ def reset(
 
     The command joins the fleet as a node for a moment, so declare limits exactly as the nodes do: if quotas differ, the
     smallest applies meanwhile. Limits on work in progress are left alone, with a note. For limits of contracts use
-    `contracts reset`.
+    `contracts reset`. Limits that no node has reported are named; if there are no others, the status is 1.
     """
-    check_shared(hub, "nothing can be forgotten there")
+    check_shared(hub, f"{FORGETS_NOTHING} there")
     own = declared(limit, file, namespace, hub=hub, sync_interval=INTERVAL_S, min_sync_interval=INTERVAL_S)
-    forgotten, left = list[str](), list[str]()
+    forgotten, left, unknown = list[str](), list[str](), list[str]()
+    totals = ask_hub(hub, own.namespace, lambda opened: opened.totals(), what=FORGETS_NOTHING)
     with own.agent as agent:
         agent.check(PATIENCE_S)
         before = agent.stats().exchanges
         for name, limiter in agent.limiters.items():
-            if isinstance(limiter, RateLimiter):
+            if isinstance(limiter, RateLimiter) and totals.keys().isdisjoint(limiter.quotas):
+                unknown.append(name)
+            elif isinstance(limiter, RateLimiter):
                 limiter.control.reset(key)
                 forgotten.append(name)
             else:
@@ -47,7 +59,15 @@ def reset(
         typer.echo(
             json.dumps({"key": key, "namespace": own.namespace, "reset": forgotten, "left_alone": left}, indent=2)
         )
-        return
+    else:
+        _tell(key, forgotten, left)
+    for sentence in advice_on_unknown(unknown, map(limit_of_quota, totals)):
+        typer.echo(f"reconverge: {sentence}", err=True)
+    if unknown and not forgotten:
+        raise typer.Exit(1)
+
+
+def _tell(key: str, forgotten: list[str], left: list[str]) -> None:
     typer.echo(f"{printable(key)}: forgotten on all nodes: {', '.join(forgotten) or 'nothing'}")
     for name in left:
         typer.echo(f"left alone: {name}; {RUNS_ON}", err=True)

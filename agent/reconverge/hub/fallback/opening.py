@@ -40,12 +40,12 @@ def open_hubs(
 
     With a `hasher` both hubs receive hashes in place of keys. `odd_cell` finds an implausible answer about a cell.
     """
-    first = _hashed(_opened(hub, settings), hasher, clock)
+    first = _hashed(_opened(hub, settings), hasher)
     settings = replace(settings, credentials=None)  # a fallback has its login in its own URL
     if fallback is None:
         return first
     try:
-        second = _hashed(_opened(fallback, settings), hasher, clock)
+        second = _hashed(_opened(fallback, settings), hasher)
     except InvalidSetting as error:
         raise InvalidSetting("fallback" if error.name == "hub" else error.name, error.value, error.problem) from None
     if first.hub is None or second.hub is None:
@@ -63,11 +63,11 @@ def open_hubs(
     return OpenedHub(both, f"{first.name} (fallback {second.name})")
 
 
-def _hashed(opened: OpenedHub, hasher: KeyHasher | None, clock: Clock) -> OpenedHub:
+def _hashed(opened: OpenedHub, hasher: KeyHasher | None) -> OpenedHub:
     """Returns `opened` with its hub wrapped by `hashing`; unchanged if it has no hub, or there is no hasher."""
     if hasher is None or opened.hub is None:
         return opened
-    return opened._replace(hub=hashing(opened.hub, hasher, clock))
+    return opened._replace(hub=hashing(opened.hub, hasher))
 
 
 def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
@@ -75,11 +75,16 @@ def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
 
     Raises HubUnavailable for a hub that cannot read keys; `name` is its name in the message.
     """
-    at = hub.hub_of(shard) if isinstance(hub, TwoHubs) else hub
+    at = hub_in_use(hub, shard)
     if not isinstance(at, KeyReader):
         problem = f"the hub {name} cannot read the use of all nodes: name one that implements reconverge.hub.KeyReader"
         raise HubUnavailable("unsupported", problem, applied=False)
     return at
+
+
+def hub_in_use(hub: Hub, shard: int) -> Hub:
+    """Returns `hub`, or if that is a `TwoHubs`, the one with which the node exchanges at this shard now."""
+    return hub.hub_of(shard) if isinstance(hub, TwoHubs) else hub
 
 
 def hubs_in(hub: Hub) -> tuple[Hub, ...]:

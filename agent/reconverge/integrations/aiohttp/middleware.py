@@ -18,7 +18,7 @@ from reconverge.integrations.asgi.middleware import POLICY_VIOLATION, checked_cl
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.limits_of_app import LimitsOfApp
+from reconverge.integrations.web.limits_of_app import LimitsOfApp, UnusedDecorators
 from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Decide
@@ -76,6 +76,7 @@ class Limits(LimitsOfApp):
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=self.limit)]
         self._unmatched = UnmatchedRules(self._rules, self.guard.failed)
         self._handlers: list[tuple[object, Declared]] = []
+        self._unused = UnusedDecorators("@limits.limit('5/minute') below @routes.get(path)")
         self._looked = False
         decide = self._deciding(self._rules)
 
@@ -92,12 +93,15 @@ class Limits(LimitsOfApp):
     def install(self, app: web.Application) -> None:
         """Limits an application and its sub-applications, by adding the outermost middleware.
 
-        Raises InvalidSetting if `app` is not an aiohttp application.
+        Raises InvalidSetting if `app` is not an aiohttp application, or has begun to serve.
         """
         if not isinstance(app, web.Application):
             raise InvalidSetting("app", app, "is not an aiohttp.web.Application; write limits.install(app)")
         if self.middleware in app.middlewares and self.add_fields in app.on_response_prepare:
             return  # a second middleware would charge each request twice
+        if app.middlewares.frozen:
+            problem = "has begun to serve, and takes no middleware any more; call limits.install(app) where it is made"
+            raise InvalidSetting("app", app, problem)
         app.middlewares.insert(0, self.middleware)
         app.on_startup.append(self._look)
         app.on_response_prepare.append(self.add_fields)
@@ -120,6 +124,7 @@ class Limits(LimitsOfApp):
 
     def _look_at_handlers(self, app: web.Application) -> None:
         routes = list(handled_in(app))
+        self._unused.log()
         check_handlers(app, [handler for handler, _ in self._handlers])
         self._looked = True
         for handler, declared in self._handlers:
@@ -142,6 +147,7 @@ class Limits(LimitsOfApp):
         rule = rule_of(limits, settings)
 
         def decorate(handler: AnyHandler) -> AnyHandler:
+            self._unused.used(decorate)
             if not callable(handler):  # a request was passed where a handler belongs
                 raise InvalidSetting("limits", limits, _misplaced(limits, handler))
             declared = self.guard.declare(rule, owner=handler)
@@ -155,6 +161,7 @@ class Limits(LimitsOfApp):
             self._handlers.append((limited, declared))
             return cast("AnyHandler", limited)
 
+        self._unused.add(decorate, f"limit({shown(limits)})")
         return decorate
 
     def __call__(self, handler: object, *more: object) -> NoReturn:

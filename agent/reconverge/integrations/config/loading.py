@@ -379,6 +379,8 @@ def load(
         UnknownHub, MissingExtra: as `Agent` raises them.
     """
     path = os.environ.get(FILE) if path is None else path
+    if not isinstance(path, str | os.PathLike | None):
+        raise InvalidSetting("path", path, "is no path of a file; give settings by name, as in load(limits={...})")
     return Configuration(None if path is None else Path(path), arguments, credentials=credentials)
 
 

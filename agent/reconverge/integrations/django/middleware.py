@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
 from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar, Unpack, cast
@@ -25,6 +26,7 @@ from reconverge.integrations.web.request.request import CANCELLED, FAILED, Respo
 from reconverge.integrations.web.rules import Limits, Rule, RuleSettings, name_of
 from reconverge.integrations.wsgi import SettlingBody
 from reconverge.limiter.faces.limiter import Limiter
+from reconverge.runtime.log_throttle import LoggedOnce
 
 try:
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -47,6 +49,8 @@ SERVING: Final = "_reconverge_serving"
 """The attribute of a request that holds its `ServingRequest`, with the outcomes so far."""
 SERVED: Final = "_reconverge_served"
 """The attribute of a request that is True while the middleware serves it."""
+logger = logging.getLogger("reconverge")
+_logged = LoggedOnce()
 LIMITED: Final[WeakSet[_LimitedView]] = WeakSet()
 """All uses of the decorator `limit` in this process."""
 
@@ -310,8 +314,19 @@ def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[A
     if isinstance(before, ServingRequest):
         yield before, lambda response: response
     else:
+        if configured().rules:
+            _log_unserved()
         with ServingRequest(request) as serving:
             yield serving, serving.answer
+
+
+def _log_unserved() -> None:
+    """Logs a warning, once, that a request has come past the middleware, which alone obeys LIMITS and RULES."""
+    if _logged.is_new():
+        logger.warning(
+            "reconverge: RECONVERGE has LIMITS or RULES, and a request came to a view without the middleware that"
+            " obeys them; add 'reconverge.integrations.django.RateLimitMiddleware' to MIDDLEWARE"
+        )
 
 
 def _name_of(view: Any, bound: object) -> str:

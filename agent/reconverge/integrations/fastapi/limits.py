@@ -23,7 +23,7 @@ from reconverge.integrations.asgi.routes import routes_of
 from reconverge.integrations.asgi.scope_keys import in_scope, part_in_scope
 from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, serve_deciding
 from reconverge.integrations.fastapi.messages import SocketMessages
-from reconverge.integrations.fastapi.misuse import Dependency, NoParameter, log_endpoints
+from reconverge.integrations.fastapi.misuse import Dependency, Misuse, NoParameter
 from reconverge.integrations.fastapi.openapi import describe_refusals
 from reconverge.integrations.web.bound_rule import Declared, FoundKey, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
@@ -93,7 +93,8 @@ class Limits(LimitsOfApp):
     @with_advice(
         {
             NAMELESS: "is one argument too many: limits are declared at the routes, write Depends(limits('5/minute'));"
-            " settings have names, as in Limits('redis://localhost:6379/0', key_func=by_user)"
+            " settings have names, as in Limits('redis://localhost:6379/0', key_func=by_user)",
+            "agent": "is given twice; leave out one, or in place of app.add_middleware write limits.install(app)",
         }
     )
     def __init__(
@@ -111,8 +112,7 @@ class Limits(LimitsOfApp):
         self._key = key_func
         self._key_functions: dict[str | None, object] = {}
         """The code object of the first key function used with each limit name that was made from a limit string."""
-        self._functions: list[object] = []
-        """The functions that were passed as limits; none of them may serve a route."""
+        self._misuse = Misuse()
 
     @with_advice(OF_LIMITS)
     def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:
@@ -128,7 +128,7 @@ class Limits(LimitsOfApp):
             InvalidLimit, InvalidSetting, LimitConflict: a limit or a setting is invalid, or a name is taken.
         """
         if callable(limits):
-            self._functions.append(limits)
+            self._misuse.note_function(limits)
         elif not isinstance(limits, Limiter | Contracts):
             quotas_of_fixed(limits)
         if settings.get("scope") is None and not isinstance(limits, Limiter | Contracts):
@@ -147,12 +147,12 @@ class Limits(LimitsOfApp):
         source = key or self._key
         if isinstance(source, FromDependency):
             asked = _DependencyAsk(self.guard, declared, source)
-            asked.dependency = Dependency(
-                _limited_by_dependency(asked.checks(), source), declared.name, declared.status
-            )
-            return asked.dependency
-        asked = _DependencyAsk(self.guard, declared)
-        asked.dependency = Dependency(asked.checks(), declared.name, declared.status)
+            checks = _limited_by_dependency(asked.checks(), source)
+        else:
+            asked = _DependencyAsk(self.guard, declared)
+            checks = asked.checks()
+        asked.dependency = Dependency(checks, declared.name, declared.status, rule)
+        self._misuse.made.append(asked.dependency)
         return asked.dependency
 
     @with_advice(OF_LIMITS)
@@ -235,12 +235,12 @@ class Limits(LimitsOfApp):
     def install(self, app: Any) -> None:
         """Adds to `app` a middleware, which adds fields and settles costs, and a handler, which answers refusals.
 
-        From then on, the application's OpenAPI document describes refusals.
+        From then on, the application's OpenAPI document describes refusals. Raises InvalidSetting for another object.
         """
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
             problem = "is not a FastAPI application, which answers for all of its routers; write limits.install(app)"
             raise InvalidSetting("app", app, problem)
-        app.add_middleware(_Fields, functions=self._functions)
+        self._misuse.install(app, _Fields)
         app.add_exception_handler(TooManyRequests, answer_refusal)
         if hasattr(app, "openapi"):  # an application of Starlette alone has no document
             describe_refusals(app)
@@ -257,9 +257,9 @@ class Limits(LimitsOfApp):
 class _Fields:
     """An ASGI middleware that adds the fields of all limits that decided about a request to its response."""
 
-    def __init__(self, app: App, functions: Sequence[object]) -> None:
+    def __init__(self, app: App, misuse: Misuse) -> None:
         self.app = app
-        self._functions = functions
+        self._misuse = misuse
         self._looked = False
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -269,7 +269,7 @@ class _Fields:
             return self.app(scope, receive, send)
         if not self._looked:  # all routes exist by now
             self._looked = True
-            log_endpoints(scope.get("app"), self._functions)
+            self._misuse.log(scope.get("app"))
         decided = scope[DECIDED] = Decided()
         return serve_deciding(self.app, scope, receive, send, decided)
 

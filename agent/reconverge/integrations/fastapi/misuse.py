@@ -15,7 +15,8 @@ from typing import Annotated, Any, NoReturn, Self
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import holders_of
 from reconverge.integrations.web.outcome import Outcome
-from reconverge.integrations.web.request.keys import name_of_function
+from reconverge.integrations.web.request.keys import name_of_function, takes
+from reconverge.integrations.web.rules import Rule
 
 logger = logging.getLogger("reconverge")
 
@@ -25,13 +26,16 @@ WRITE = "write @app.get(path, dependencies=[Depends(limits('5/minute'))])"
 class Dependency:
     """A limit as a dependency of FastAPI. Raises InvalidSetting if it is used as a decorator, or without Depends."""
 
-    def __init__(self, ask: Callable[..., Awaitable[Outcome]], name: str, status: int) -> None:
+    def __init__(self, ask: Callable[..., Awaitable[Outcome]], name: str, status: int, rule: Rule) -> None:
         self._ask = ask
+        self.rule = rule
+        self.attached = False
+        """Whether FastAPI has read which parameters this limit takes, as it does for each dependency of a route."""
         self.status = status
         """The HTTP status of a refusal by this limit, 429 or 503."""
         self.__name__ = name
         # FastAPI reads the return annotation of a route, not that of a dependency.
-        self.__signature__ = inspect.signature(ask).replace(return_annotation=Annotated[Outcome, NoRoute()])
+        self._signature = inspect.signature(ask).replace(return_annotation=Annotated[Outcome, NoRoute()])
         vars(self)["__call__"] = ask  # FastAPI looks here to see whether the dependency must be awaited
 
     def __call__(self, connection: Any = None, response: Any = None, **found: Any) -> Awaitable[Outcome]:
@@ -45,6 +49,11 @@ class Dependency:
         if not hasattr(connection, "scope"):
             raise InvalidSetting("limits", connection, f"in FastAPI, a limit is a dependency, not a decorator; {WRITE}")
         return self._ask(connection, response, **found) if found else self._ask(connection, response)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        self.attached = True
+        return self._signature
 
     @property
     def dependency(self) -> NoReturn:
@@ -70,20 +79,75 @@ class NoRoute:
         raise InvalidSetting("limits", "limits", f"a limit was used in the place of a route; {WRITE}")
 
 
-def log_endpoints(app: object, functions: Iterable[object]) -> None:
-    """Logs a warning for each function of a route to which a limit was applied as a decorator, without effect."""
-    holders = holders_of(app)
-    _log_defaults(holders)
-    endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders}
-    for function in functions:
-        if id(function) in endpoints:
-            name = name_of_function(function)
-            logger.warning(
-                "reconverge: limits(%s) limits nothing: in FastAPI a limit is no decorator, and %s serves a route; %s",
-                name,
-                name,
-                WRITE,
-            )
+class Misuse:
+    """Finds limits of one application that limit nothing, or a request twice, once all its routes exist."""
+
+    def __init__(self) -> None:
+        self._functions: list[object] = []
+        """The functions that were passed as limits; none of them may serve a route."""
+        self.made: list[Dependency] = []
+        """The limits that were made before the application served, some of which may be in no route."""
+
+    def note_function(self, function: Callable[..., object]) -> None:
+        """Notes a function that was passed as limits. Raises InvalidSetting for an application."""
+        if takes(function, 3) and not takes(function, 1):
+            problem = "is an application, and limits are no middleware; write limits.install(app)"
+            raise InvalidSetting("limits", function, problem)
+        self._functions.append(function)
+
+    def install(self, app: Any, middleware: object) -> None:
+        """Adds a middleware to `app`, which gets this object. Raises InvalidSetting if `app` has begun to serve."""
+        try:
+            app.add_middleware(middleware, misuse=self)
+        except RuntimeError:
+            problem = "has begun to serve, and takes no middleware any more; call limits.install(app) where it is made"
+            raise InvalidSetting("app", app, problem) from None
+
+    def log(self, app: object) -> None:
+        """Logs a warning for each limit that has no effect, or is charged twice; `app` has all its routes by now."""
+        holders = holders_of(app)
+        _log_defaults(holders)
+        endpoints = {id(getattr(holder, "endpoint", None)) for holder in holders}
+        for function in self._functions:
+            if id(function) in endpoints:
+                name = name_of_function(function)
+                logger.warning(
+                    "reconverge: limits(%s) limits nothing: in FastAPI a limit is no decorator, and %s serves a route;"
+                    " %s",
+                    name,
+                    name,
+                    WRITE,
+                )
+        for limit in self.made:
+            if not limit.attached and id(limit.rule.limits) not in endpoints:
+                logger.warning(
+                    "reconverge: no route depends on the limit %r, so it limits nothing; %s", limit.__name__, WRITE
+                )
+        self.made.clear()
+        _log_twice(holders)
+
+
+def _log_twice(holders: Iterable[object]) -> None:
+    """Logs a warning for each route that depends on two limits of one rule, which share a count and both charge it."""
+    for holder in holders:
+        limits = list(dict.fromkeys(_limits_in(getattr(holder, "dependant", None))))
+        for number, limit in enumerate(limits):
+            if any(limit.rule == other.rule for other in limits[:number]):
+                logger.warning(
+                    "reconverge: the route %s depends on the limit %r twice, so each request is charged twice; leave"
+                    " one of the two out, or make the limit once, and write Depends(that_limit) in both places",
+                    getattr(holder, "path", holder),
+                    limit.__name__,
+                )
+
+
+def _limits_in(dependant: Any) -> Iterator[Dependency]:
+    """Yields the limits on which a route depends, also through other dependencies."""
+    if dependant is not None:
+        if isinstance(dependant.call, Dependency):
+            yield dependant.call
+        for below in dependant.dependencies:
+            yield from _limits_in(below)
 
 
 def _log_defaults(holders: Iterable[object]) -> None:
@@ -96,6 +160,7 @@ def _log_defaults(holders: Iterable[object]) -> None:
             continue
         for each in parameters:
             if isinstance(each.default, Dependency):
+                each.default.attached = True  # it is not logged once more as a limit that stands nowhere
                 logger.warning(
                     "reconverge: the limit %r limits nothing: it is the default of the parameter %s of %s, but without"
                     " Depends; write %s=Depends(limits('5/minute'))",

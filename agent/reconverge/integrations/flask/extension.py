@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, with_advice
-from reconverge.errors import InvalidSetting, MissingExtra, PortableError
+from reconverge.errors import InvalidSetting, MissingExtra, PortableError, shown
 from reconverge.integrations.environment_keys import in_environment
 from reconverge.integrations.flask.flask_limiter_config import (
     APPLICATION,
@@ -35,7 +35,7 @@ from reconverge.integrations.flask.flask_limiter_config import (
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.limits_of_app import LimitsOfApp
+from reconverge.integrations.web.limits_of_app import Decorator, LimitsOfApp, UnusedDecorators
 from reconverge.integrations.web.options import OF_LIMITS, SCOPE, CommonSettings, one_of, rule_of
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.pipeline import Admitted, Decide
@@ -179,6 +179,7 @@ class Limits(LimitsOfApp):
         self._hub = agent
         self._said: dict[str, Any] = {}
         self._limited_views: list[tuple[object, object, str]] = []
+        self._unused = UnusedDecorators("@limits.limit('5/minute') below @app.get(path)")
         self._of_defaults: dict[str, Any] = {
             "per_route": True,
             "per_method": default_limits_per_method,
@@ -256,6 +257,7 @@ class Limits(LimitsOfApp):
         rule = rule_of(limit_value, settings)
 
         def decorate(view: Any = None, /, **_: Any) -> Any:
+            self._unused.used(decorate)
             if callable(limit_value) and view is None:
                 raise InvalidSetting("limits", limit_value, PARENTHESES)
             if isinstance(view, flask.Blueprint):
@@ -271,7 +273,8 @@ class Limits(LimitsOfApp):
             self._limited_views.append((declared, view, f"limit({limit_value!r})"))
             return limited
 
-        return decorate
+        self._unused.add(decorate, f"limit({shown(limit_value)})")
+        return Decorator(decorate)
 
     @with_advice(SCOPE)
     def shared_limit(
@@ -371,6 +374,7 @@ class Limits(LimitsOfApp):
 
     def _look(self) -> None:
         """Warns of rules whose paths match no route, in the log. Called at the first request, when all routes exist."""
+        self._unused.log()
         for app, read in self._apps.items():
             check_unchanged(app.config, read)
             flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _ViewMark()).rules)

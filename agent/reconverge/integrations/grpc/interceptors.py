@@ -28,6 +28,7 @@ from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, one_of
 from reconverge.integrations.web.outcome import Outcome
 from reconverge.integrations.web.request.keys import by_header, by_ip, by_route
+from reconverge.integrations.web.request.paths import BELOW
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
 
@@ -83,9 +84,8 @@ class Interceptor:
         **settings: Unpack[GuardSettings],
     ) -> None:
         self.guard = one_of(guard, **settings) or Guard(**settings)
-        if not self.waits and self.guard.ever_waits:
-            said = "has a coroutine key_func or on_breach, which a server on threads cannot await; use plain functions"
-            raise InvalidSetting("guard", self.guard, said)
+        if not self.waits:
+            self.guard.check_blocking("a server on threads")
         self._rules = [self._declared(rule) for rule in all_rules(limits, rules, besides=messages)]
         self._of_health = [declared for declared in self._rules if declared.places is not None]
         self._messages: list[Declared] = []
@@ -99,6 +99,10 @@ class Interceptor:
         if rule.ever_waits and not self.waits:
             problem = "has a coroutine function, which a server on threads cannot await; use plain functions"
             raise InvalidSetting("rule", rule.name, problem)
+        for path in rule.paths or ():
+            if not (path.endswith(BELOW) or {"{", "<"} & {*path} or len([*filter(None, path.split("/"))]) == 2):
+                problem = "is no full method, so no call would match; write /shop.Orders/* or /shop.Orders/Create"
+                raise InvalidSetting("paths", path, problem)
         return self.guard.declare(rule, name=name)
 
     def _handler(self, handler: Any, details: Details) -> Any:

@@ -41,6 +41,7 @@ from reconverge.integrations.web.request.keys import (
     by_ip,
     checked_answer,
     checked_missing,
+    name_of_function,
     waits,
 )
 from reconverge.integrations.web.request.request import Request
@@ -180,10 +181,12 @@ class Guard:
         self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
         self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
 
-    @property
-    def ever_waits(self) -> bool:
-        """Whether `key_func` or `on_breach`, which apply to all rules, is a coroutine function."""
-        return waits(self._key) or (self._on_breach is not None and waits(self._on_breach))
+    def check_blocking(self, where: str) -> None:
+        """Raises InvalidSetting if `key_func` or `on_breach` is a coroutine function, which `where` cannot await."""
+        for name, function in (("key_func", self.key_func), ("on_breach", self._on_breach)):
+            if callable(function) and waits(function):
+                problem = f"is a coroutine function, which {where} cannot await; use a plain function"
+                raise InvalidSetting(name, name_of_function(function), problem)
 
     def declare(
         self, rule: Rule | Limits, *, owner: object = None, name: str | None = None, shown: bool | None = None

@@ -1,13 +1,62 @@
-"""The base class of `Limits` for FastAPI, Flask and aiohttp: it switches limits off, resets them, and finds keys."""
+"""The base class of `Limits` for FastAPI, Flask and aiohttp, and a list of decorators that decorate nothing yet."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.outcome import Outcome
 from reconverge.integrations.web.rules import checked_flag
+
+logger = logging.getLogger("reconverge")
+
+
+class UnusedDecorators:
+    """The decorators of one application's limits that decorate nothing yet, so that their limits limit nothing.
+
+    `remedy` is what to write, as for a view.
+    """
+
+    def __init__(self, remedy: str) -> None:
+        self._remedy = remedy
+        self._names: dict[object, str] = {}
+
+    def add(self, decorator: object, name: str) -> None:
+        """Adds a decorator that was made; `name` is how the application has called it."""
+        self._names[decorator] = name
+
+    def used(self, decorator: object) -> None:
+        """Notes that a decorator decorates something."""
+        self._names.pop(decorator, None)
+
+    def log(self) -> None:
+        """Logs a warning for each unused decorator. Called when the application serves, so that all views exist."""
+        for name in self._names.values():
+            logger.warning("reconverge: %s decorates nothing, so it limits nothing; write %s", name, self._remedy)
+        self._names.clear()
+
+
+class Decorator:
+    """A decorator of views. Raises TypeError as a block of `with`, which is one only in other libraries."""
+
+    def __init__(self, decorate: Callable[..., Any]) -> None:
+        self._decorate = decorate
+        self.__name__ = decorate.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._decorate(*args, **kwargs)
+
+    if not TYPE_CHECKING:  # hidden from type checkers, which find the mistake themselves
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(
+                "limits.limit(...) decorates views, and has no block; in a view ask a limiter of the agent, as in:"
+                " if not limiter.ask_blocking(key): flask.abort(429)"
+            )
+
+        __exit__ = __enter__
 
 
 class LimitsOfApp:

@@ -17,6 +17,7 @@ from reconverge.limiter.certainty import has_charged, left_of_others
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.reservation import Reservation
+from reconverge.runtime.truth import no_number
 from reconverge.runtime.unique import Unique
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class MeteredRequest(Protocol):
         ...
 
 
+@no_number("an outcome", "write: if outcome, if not outcome")
 class Outcome(Unique):
     """The result of a guard's decision about a request; it is true if the request may go on.
 

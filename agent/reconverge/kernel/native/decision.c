@@ -114,12 +114,13 @@ Decision_hash(PyObject *object)
 static PyObject *
 Decision_compare(PyObject *one, PyObject *other, int how)
 {
-    if (PyBool_Check(other) && (how == Py_EQ || how == Py_NE)) {
-        return PyErr_Format(PyExc_TypeError, "a decision is compared with %R; write: if decision, if not decision, or use .allowed",
+    bool equality = how == Py_EQ || how == Py_NE;
+    if (PyBool_Check(other) || (!equality && (PyLong_Check(other) || PyFloat_Check(other)))) {
+        return PyErr_Format(PyExc_TypeError, "a decision is compared with %S; write: if decision, if not decision, or use .allowed",
                             other);
     }
     /* Only with the very same type, as dataclasses do; both are decisions then, as one of them is. */
-    if ((how != Py_EQ && how != Py_NE) || !Py_IS_TYPE(one, Py_TYPE(other))) {
+    if (!equality || !Py_IS_TYPE(one, Py_TYPE(other))) {
         Py_RETURN_NOTIMPLEMENTED;
     }
     PyObject *ones = fields(one), *others = fields(other);
@@ -127,6 +128,23 @@ Decision_compare(PyObject *one, PyObject *other, int how)
     Py_XDECREF(ones);
     Py_XDECREF(others);
     return answer;
+}
+
+/* The methods that a decision has only to name the remedy when they are called. */
+static PyObject *
+Decision_iter(PyObject *Py_UNUSED(object))
+{
+    PyErr_SetString(PyExc_TypeError,
+                    "a decision is one object; read its attributes, as in decision.allowed, decision.retry_after");
+    return NULL;
+}
+
+static PyObject *
+Decision_block(PyObject *Py_UNUSED(object), PyObject *Py_UNUSED(ignored))
+{
+    PyErr_SetString(PyExc_TypeError,
+                    "a decision has no block; write: if decision, or a block with limiter.reserve(key, cost)");
+    return NULL;
 }
 
 static int
@@ -158,6 +176,8 @@ static PyMemberDef Decision_members[] = {
 
 static PyMethodDef Decision_methods[] = {
     {"__reduce__", Decision_reduce, METH_NOARGS, NULL},
+    {"__enter__", Decision_block, METH_NOARGS, NULL},
+    {"__exit__", Decision_block, METH_VARARGS, NULL},
     {NULL},
 };
 
@@ -168,6 +188,7 @@ static PyType_Slot Decision_slots[] = {
     {Py_tp_repr, Decision_repr},
     {Py_tp_hash, Decision_hash},
     {Py_tp_richcompare, Decision_compare},
+    {Py_tp_iter, Decision_iter},
     {Py_nb_bool, Decision_bool},
     {Py_tp_members, Decision_members},
     {Py_tp_methods, Decision_methods},

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconverge.clock import Seconds, in_seconds
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.awaiting import undecided
+from reconverge.limiter.enforcement.switches import ON
 from reconverge.limiter.faces.limiter import Limiter, check_keys
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from reconverge.limiter.control import LimitControl
 
 logger = logging.getLogger("reconverge")
+
+TESTS_ALONE: Final = 1000
+"""After so many calls of `test`, and none that charges, a warning is logged: the program may take `test` for a request.
+"""
 
 
 class RateLimiter(Limiter):
@@ -42,6 +47,7 @@ class RateLimiter(Limiter):
         control.on_turn = self._let_answer
         self._let_answer()
         self._logged_reset = False
+        self._tests = 0
 
     def _let_answer(self) -> None:
         """Replaces `allow` and `hit` by the functions of the mode that is in force."""
@@ -70,6 +76,17 @@ class RateLimiter(Limiter):
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """Decides as `allow`; returns the decision with the numbers that response headers need."""
         return self._enforcement.answers.hit(key, cost, kind)
+
+    def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        self._tests += 1
+        if self._tests == TESTS_ALONE and self.switched == ON and not self.control.has_decided:
+            logger.warning(
+                "reconverge: limit %r was asked %d times by test(), which charges nothing, and by no other method in"
+                " this process, so it limits nothing here; call allow(key) or hit(key) for each request",
+                self.name,
+                TESTS_ALONE,
+            )
+        return super().test(key, cost, kind)
 
     @undecided
     async def ask(self, key: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None) -> Decision:

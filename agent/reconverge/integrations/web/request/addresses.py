@@ -51,7 +51,7 @@ class Addresses:
             on the others as the client wrote them.
 
     Raises:
-        InvalidSetting: a network is invalid, or the header is no field name.
+        InvalidSetting: a network is invalid, the header is no field name, or no proxy is trusted to write it.
     """
 
     def __init__(self, trusted: Iterable[str] = (), *, header: str = X_FORWARDED_FOR) -> None:
@@ -65,6 +65,9 @@ class Addresses:
         self._hops = _HOPS.get(self.header, _single_address)
         self._trusts_unix = UNIX in trusted
         self._networks = [_network(text) for text in trusted if text != UNIX]
+        if self.believes_nothing and self.header != X_FORWARDED_FOR:
+            problem = "has no effect, as no proxy is trusted to write it; add trusted_proxies=['10.0.0.0/8'], of yours"
+            raise InvalidSetting("forwarded_header", header, problem)
 
     @property
     def believes_nothing(self) -> bool:

@@ -270,12 +270,9 @@ def asks(function: object, what: str = "key_func") -> Asked:
     if _takes(signature, 1):
         return cast("Asked", function)
     if not _takes(signature, 0):
-        raise InvalidSetting(
-            what,
-            function,
-            "requires more arguments than the request; give its other parameters a default, or in FastAPI's"
-            f" Limits write {IN_DEPENDS}",
-        )
+        remedy = f", or in FastAPI's Limits write {IN_DEPENDS}" if what == "key_func" else ""
+        problem = f"requires more arguments than the request; give its other parameters a default{remedy}"
+        raise InvalidSetting(what, function, problem)
     without = cast("Callable[[], Any]", function)
     if waits(without):
 

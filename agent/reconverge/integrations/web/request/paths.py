@@ -164,7 +164,7 @@ def _check_values(path: object) -> None:
         raise InvalidSetting(
             "paths", path, f"is longer than {PATH_CHARACTERS_MAX} characters, the most that a path may have"
         )
-    if "//" in path:
+    if "//" in path and path.startswith("/"):  # otherwise its first character is the mistake, as of a URL
         raise InvalidSetting("paths", path, f"has an empty segment; write {re.sub('/+', '/', path)!r}")
 
 

@@ -1,0 +1,41 @@
+"""Refuses to compare a result with a truth value or a number, which can only be a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_ORDERS: Final = ("__lt__", "__le__", "__gt__", "__ge__")
+
+
+def no_number(noun: str, remedy: str) -> Callable[[type[T]], type[T]]:
+    """Decorates a class of results: equality with True or False, and order beside a number, raise TypeError.
+
+    A result is an object of its own, so `result == False` would never hold, and an `if` would let each request go on.
+    `noun` names the result in the error, and `remedy` is the sentence after it.
+    """
+
+    def decorate(kind: type[T]) -> type[T]:
+        equal: Callable[[object, object], bool] = kind.__eq__
+
+        def compared(other: object) -> TypeError:
+            return TypeError(f"{noun} is compared with {other}; {remedy}")
+
+        def is_equal(self: object, other: object) -> bool:
+            if isinstance(other, bool):
+                raise compared(other)
+            return equal(self, other)
+
+        def is_ordered(_self: object, other: object) -> Any:
+            if isinstance(other, int | float):
+                raise compared(other)
+            return NotImplemented
+
+        for name in _ORDERS:
+            setattr(kind, name, is_ordered)
+        setattr(kind, "__eq__", is_equal)  # noqa: B010  # mypy takes an assignment for a mistake
+        return kind
+
+    return decorate
