@@ -1,4 +1,7 @@
-"""Asks the hub about a request that memory cannot decide for certain, and waits some milliseconds for its answer."""
+"""Asks the hub, the store that all nodes share, about a request that this node's memory cannot decide for certain.
+
+The request waits some milliseconds for the answer.
+"""
 
 # Theory of operation.
 #
@@ -60,13 +63,14 @@ RESULTS: Final[tuple[Result, ...]] = get_args(Result)
 WITHIN_S: Final = 0.025
 WITHIN_MAX_S: Final = 10.0
 REFUSE: Final = "refuse"
-"""The value of `in_doubt` with which requests do not ask the hub: in doubt, memory decides by the policy."""
+"""The value of the setting `in_doubt` with which no request asks the hub: the node decides from its memory."""
 ASK: Final = "ask:25ms"
 _TIME: Final = re.compile(r"ask:(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
 RETRY_MAX: Final = 7
-"""The longest pause between asks about a key, in sync intervals, less one."""
+"""The largest `retry` of a `Pause`: a pause lasts at most `1 + RETRY_MAX` sync intervals, the times between two
+exchanges."""
 PAUSES_MAX: Final = 1024
-"""The number of keys with pauses from which on each new pause makes the node forget the pauses that are over."""
+"""The number of stored pauses from which on a new pause makes the node delete the pauses that are over."""
 
 Steps: TypeAlias = Generator[int, None, Settled]
 """A generator that yields nanoseconds to sleep, and returns the decision; its waker may end each sleep early."""
@@ -96,7 +100,7 @@ class AskStats:
 
     results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
     durations: Durations = field(default_factory=Durations)
-    """The times that the requests waited which waited for an answer."""
+    """For the requests that waited for the hub's answer: how long each of them waited."""
 
     def __add__(self, other: AskStats) -> AskStats:
         both: dict[Result, int] = {result: self.results[result] + other.results[result] for result in RESULTS}
@@ -123,12 +127,15 @@ class Pause(NamedTuple):
 
     until_ns: int
     retry: int
-    """The length of the next pause, in sync intervals, less one."""
+    """The length of the next pause if the hub refuses again, in sync intervals, minus one."""
     costs: Costs
-    """The cost that the hub refused, by each quota. It may have room for a smaller cost."""
+    """The cost that the hub refused, for each quota. A request with a smaller cost may ask during the pause."""
 
     def holds(self, costs: Costs, now_ns: int) -> bool:
-        """Returns whether a request must not ask: the pause lasts, and `costs` are at least the refused ones."""
+        """Returns True if a request with `costs` must not ask the hub now.
+
+        This is so before the pause ends, unless a quota's cost is smaller than the cost that the hub refused.
+        """
         return now_ns < self.until_ns and all(cost >= refused for cost, refused in zip(costs, self.costs, strict=True))
 
 
@@ -143,8 +150,8 @@ class Asking:
         self.now_ns = clock.monotonic_ns
         self.manual = isinstance(clock, ManualClock)
         self._repeats = self._tables[0].meter.slots
-        """Whether a request that the hub refuses asks once more: a slot that another node has just given back reaches
-        the hub with a report of its own, at most one within the shortest sync interval."""
+        """True for limits on slots: a request that the hub refuses asks it once more. Another node may just have given
+        a slot back, which the hub learns by a report of its own."""
         self._logged = LoggedOnce()
         self.start_over()
 
@@ -154,7 +161,6 @@ class Asking:
         self._results: dict[Result, Total] = {result: Total() for result in RESULTS}
         self._durations = Durations()
         self._section = Section()
-        """The section that a thread enters to add a duration."""
 
     @property
     def stats(self) -> AskStats:
@@ -237,7 +243,7 @@ class Asking:
             self.leave(request, shards, cells, waker)
 
     def _is_refused(self, request: AskedCost, cells: list[Cell], asked_ns: int) -> bool:
-        """Whether the hub has refused a request that asks since `asked_ns`, and this node has no room for it."""
+        """Returns True if the hub has refused the request since `asked_ns`, and this node has no room for it."""
         gate = self.gate
         return (
             not gate.fits(request.key, request.costs) and gate.word_on(cells, request.costs, asked_ns) is Word.ANSWERED
@@ -255,10 +261,10 @@ class Asking:
         return DecidingRule.ALLOWANCE if pause is not None and pause.holds(request.costs, now_ns) else None
 
     def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
-        """Lets a request wait for the hub's answer. The caller must call `leave` afterwards.
+        """Makes a request wait for the hub's answer. The caller must call `leave` afterwards.
 
-        Returns the moment, in monotonic nanoseconds, from which on each report to the hub asks for the request; None if
-        the hub is not asked. See `AskGate.join`.
+        Returns the time, in nanoseconds of the monotonic clock, from which on each report to the hub asks for the
+        request. Returns None if the hub is not asked.
         """
         for table in self._tables:
             table.asks = table.policy.keeps_at_hub
@@ -267,13 +273,13 @@ class Asking:
         return self.gate.join(request.key, request.costs, cells)
 
     def leave(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> None:
-        """Notes that a request does not wait for the hub any more, whether or not it was answered."""
+        """Removes a request from those that wait for the hub's answer, whether or not it was answered."""
         for shard in shards:
             shard.forget_asker(waker)
         self.gate.leave(cells, request.costs)
 
     def note_unanswered(self, shards: list[ShardState], began_ns: int) -> None:
-        """Notes that the hub has not answered in time; until it answers again, no other request waits for it."""
+        """Records that the hub has not answered a request in time. Until its next answer, no other request waits."""
         for shard in shards:
             if shard.acked_ns < began_ns:
                 shard.note_in_vain()
@@ -330,7 +336,7 @@ class Asking:
         return self._decide(request, DecidingRule.MEMORY, counted=False)
 
     def _decide(self, request: AskedCost, rule: DecidingRule, *, counted: bool = True) -> Settled:
-        """Returns the decision by `rule`. `counted`: whether `join` has counted the request as demand already."""
+        """Returns the decision by `rule`. With `counted`, `join` has already counted the request's cost as wanted."""
         try:
             settled = self.gate.settle(
                 request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
@@ -347,10 +353,9 @@ class Asking:
         self._section.run(lambda: self._durations.add(seconds))
 
     def _pause(self, request: AskedCost, cells: list[Cell], *, grows: bool) -> None:
-        """Keeps requests about a key from asking for a time in which other nodes may give back what they hold.
+        """Makes requests about a key not ask the hub for some sync intervals, after the hub refused a request.
 
-        With `grows`, this pause is longer than the key's last one. It should not grow for a key that is kept at the
-        hub, as nodes then hold little of its quota.
+        Meanwhile other nodes may give back unused allowance. With `grows`, the pause is longer than the key's last one.
         """
         now_ns, pauses = self.now_ns(), self._pauses
         before = pauses.get(request.key)
@@ -365,7 +370,7 @@ class Asking:
         pauses[request.key] = Pause(until_ns, min(RETRY_MAX, 2 * retry + 1), request.costs)
 
     def may_block(self) -> bool:
-        """Whether the calling thread may wait. If it must not, logs a warning, once for each limit."""
+        """Returns whether the calling thread may wait for the hub. If not, logs a warning, once for each limit."""
         where = "on the thread of an event loop" if has_a_loop() else in_a_handler()
         if where and self._logged.is_new():
             logger.warning(

@@ -63,7 +63,7 @@ class Undecided(Coroutine[Any, Any, T]):
 
 
 def undecided(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorates a coroutine function, so that its coroutines raise TypeError when their truth value is taken."""
+    """Decorates a coroutine function: testing its coroutines for truth, without `await`, raises TypeError."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:

@@ -1,4 +1,4 @@
-"""Facts about a limit that its decisions do not show, such as the keys that it knows, for storages and web guards."""
+"""Functions for storages and web guards that return facts about a limit, such as the keys that this node counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 
 def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
-    """Decides as `limiter.hit` if the decision is certain; else charges nothing and returns None."""
+    """Decides as `limiter.hit` if the decision is certain. Otherwise charges nothing and returns None."""
     board = limiter.control.enforcement
     if board.answers is board.on and not board.on.settles(key, cost, kind):
         return None
@@ -21,37 +21,37 @@ def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = No
 
 
 def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-    """Returns a refusal with the time `retry_after`, in seconds, after which any node probably admits the request.
+    """Returns a refusal with a `retry_after`, in seconds, after which probably any node admits the request.
 
-    The new `retry_after` is never shorter than that of `decision`. It is for clients that may reach another node when
-    they retry. If `decision` is an admission, it is returned unchanged.
+    The new `retry_after` is never shorter than that of `decision`. A client needs it if its retry may reach another
+    node. If `decision` is an admission, it is returned unchanged.
     """
     return of_any_node(limiter.control.enforcement.table, decision, key, cost, kind)
 
 
 def has_charged(decision: Decision) -> bool:
-    """Returns whether the request was charged: not if it was refused, or if the limit is off or shadow admitted it."""
+    """Returns whether the decision charged a cost: an admission, unless the limit was off or only shadow admitted."""
     return decision.allowed and decision.switch != OFF and not decision.would_refuse
 
 
 def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
-    """Returns the charge for a request in the limit's first quota, by that quota's table of costs."""
+    """Returns the cost that the limit's first quota charges for `cost` requests of `kind`; `cost` if `kind` is None."""
     return cost if kind is None else limiter.control.tables[0].cost_of(cost, kind)
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
-    """Returns the cost that is left, as far as this node knows, in the quota that refused a request in doubt.
+    """Returns the cost that is still free for `key`, as far as this node knows, in the quota that refused the request.
 
-    `decision.remaining` is no substitute: in a refusal it is always less than the request's cost.
+    In a refusal, `decision.remaining` is always less than the request's cost, even if other nodes have free allowance.
     """
     usage = limiter.usages(key).get(decision.binding)
     return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)
 
 
 def left_of_others(limiter: Limiter, decision: Decision, key: str) -> list[Decision]:
-    """Returns what is left in each quota of a limit except `decision`'s own: one admission with a cost of 0 for each.
+    """Returns, for each quota of a limit except the one that decided, a decision whose `remaining` is the cost left.
 
-    The list is empty for a share, of which only one quota has to admit, and for a ban.
+    The list is empty for a limit with one quota, for a limit that may borrow from a parent, and for a ban.
     """
     control = limiter.control
     tables = control.tables
@@ -61,9 +61,9 @@ def left_of_others(limiter: Limiter, decision: Decision, key: str) -> list[Decis
 
 
 def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bool:
-    """Returns whether other nodes hold enough unused allowance for a refused request, and will give it back.
+    """Returns whether other nodes probably have free allowance for a request that this node refused in doubt.
 
-    Returns False if the hub does not answer.
+    Returns False if the hub does not answer, or has never answered about `key`.
     """
     if decision.allowed or decision.certain or decision.reentered:
         return False
@@ -73,35 +73,34 @@ def others_hold(limiter: Limiter, decision: Decision, key: str, cost: int) -> bo
 
 
 def never_admitted(limiter: Limiter, key: str) -> Decision:
-    """Returns the refusal of a request whose cost exceeds all that the limit ever admits; its wait is infinite."""
+    """Returns a refusal with an infinite `retry_after`, for a cost that exceeds all that the limit ever admits."""
     return replace(limiter.test(key, 0), allowed=False, retry_after=inf)
 
 
 def known_keys(limiter: Limiter) -> list[str]:
-    """Returns the keys that this node counts separately."""
+    """Returns the keys of which this node has counts."""
     return list(limiter.control.table.cells)
 
 
 def is_known(limiter: Limiter, key: str) -> bool:
-    """Whether this node counts this key separately."""
+    """Returns whether this node has counts of `key`."""
     return key in limiter.control.table.cells
 
 
 def is_alone(limiter: Limiter) -> bool:
-    """Whether the limit belongs to a node without a hub."""
+    """Returns whether the limit belongs to a node without a hub."""
     return limiter.control.table.kernel.alone
 
 
 def leave_spare_at_hub(limiter: Limiter, *, leave: bool = True) -> None:
-    """Lets the hub keep the free part of a small quota, so that nodes hold no unused allowance.
+    """Makes the hub keep the free part of each small quota, so that nodes hold no unused allowance.
 
-    If `leave` is False, nodes hold free parts again. On a node without a hub nothing changes. See
-    `Table.leave_spare_at_hub`.
+    With `leave=False`, nodes hold free parts again. Without a hub nothing changes.
     """
     if not is_alone(limiter):
         limiter.control.table.leave_spare_at_hub(leave=leave)
 
 
 def leaves_spare_at_hub(limiter: Limiter) -> bool:
-    """Returns whether the hub keeps the free part of the limit's small quota; see `leave_spare_at_hub`."""
+    """Returns whether the hub keeps the free part of each small quota, as `leave_spare_at_hub` sets it."""
     return not limiter.control.table.keeps_spare

@@ -1,4 +1,4 @@
-"""The internal side of one limit, for the agent, guards and consoles: its tables, bans and settings in force."""
+"""The methods of one limit for the agent, guards and consoles: tables of counts, bans, and settings in force."""
 
 # Applications use `Limiter` and its two subclasses. The methods that only other parts of reconverge call are here, so
 # that the public classes stay small. They may change in any release.
@@ -35,43 +35,43 @@ if TYPE_CHECKING:
 
 
 _of_table: Final = WeakKeyDictionary["Table", WeakSet["LimitControl"]]()
-"""By the first table of a limit, all limits of this process that count by it: several for agents of one
-`memory://NAME`."""
+"""For the first table of each limit, all limits of this process that count by that table. There are several if several
+agents use the same `memory://NAME`."""
 
 
 class LimitControl:
-    """The tables of one limit; its quotas, policy and switch, as this node declared them and as they were published."""
+    """The internal side of one limit: its tables of counts, and its quotas, policy and switch, own and published."""
 
     def __init__(self, table: Decider, bans: Bans | None = None) -> None:
         self._table = table
         self.bans = bans
-        """The banned keys of a limit with `block_for`; None for a limit without."""
+        """The banned keys of a limit with `block_for`; None for a limit without `block_for`."""
         self.key_bytes_max = table.tables[0].kernel.key_bytes_max
         """The length of the longest key, in bytes of UTF-8; a longer one raises InvalidKey."""
         self.borrows = table.is_share
-        """Whether the limit may charge its parent's pool; a charge to the pool is given back only when a reservation is
-        settled."""
+        """Whether the limit may use its parent's unused quota, the pool. A cost borrowed from the pool goes back only
+        when a reservation is settled."""
         self.enforcement = Enforcement(table, None if bans is None else OnWithBans(table, bans))
-        """The limit's modes (on, shadow, off), the one in force, and the number of requests that shadow or off
-        admitted."""
+        """The mode in force (on, shadow or off), and the number of requests that only shadow or off admitted."""
         self._pauses: Pauses | None = None
         self.on_turn: Callable[[], None] | None = None
-        """A function that is called after each switch of the mode; see `RateLimiter`."""
+        """A function that is called after each switch of the mode; None if there is none."""
         self._limits_switch = Layered[Switch](ON)
         self._agents_switch = Layered[Switch](ON)
         self._override = LimitOverride()
         self._quotas: Layered[Quotas] | None = None
-        """The node's own and the published quotas. None if none are published: the tables then hold the node's own, and
-        other agents of `memory://NAME` may change them there."""
+        """The node's own and the published quotas. None if none are published: then the tables contain the node's
+        own."""
         self._policy: Layered[Policy] | None = None
-        """The node's own and the published policy; None if none is published, and the tables hold the node's own."""
+        """The node's own and the published policy. None if none is published: then the tables contain the node's
+        own."""
         self._caps: Quotas | None = None
         self._tier_of: tuple[str, ...] = ()
         self._sharers = _of_table.setdefault(table.tables[0], WeakSet())
         self._sharers.add(self)
 
     def start_over(self) -> None:
-        """Forgets the counts, waiting requests and bans, which belong to the parent. Called in a forked child."""
+        """Deletes counts, waiting requests and bans, which belong to the parent process. Called in a forked child."""
         self.enforcement.start_over()
         if self.bans is not None:
             self.bans.start_over()
@@ -91,7 +91,7 @@ class LimitControl:
 
     @property
     def is_tier(self) -> bool:
-        """Whether this is the limit of one plan of contracts, one of several that share a name."""
+        """Whether this is the limit of one plan (tier) of contracts. The limits of all plans share a name."""
         return bool(self._tier_of)
 
     @property
@@ -100,23 +100,23 @@ class LimitControl:
 
     @property
     def table(self) -> Table:
-        """Returns the limit's table in the kernel, or the first of several; tests check decisions with it."""
+        """Returns the kernel's table of counts for the limit's first quota."""
         return self._table.tables[0]
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Returns all tables by which this limit decides: one for each quota; for a share its own and its parent's."""
+        """Returns the tables of counts of all the limit's quotas. For a share, its parent's table is one of them."""
         return self._table.tables
 
     @property
     def all_tables(self) -> tuple[Table, ...]:
-        """Returns the tables of this limit's own quotas, bans and pauses, without that of a parent's pool."""
+        """Returns the tables that count this limit's own quotas, bans and pauses; not the table of a parent."""
         bans = () if self.bans is None else self.bans.tables
         return (*self.enforcement.tables, *bans, *(() if self._pauses is None else (self._pauses.table,)))
 
     @property
     def pauses(self) -> Pauses:
-        """Returns the pauses of keys that called servers have asked for; the first use declares their table.
+        """Returns the pauses of keys that called servers have asked for. The first use creates them.
 
         Raises LimitConflict if another limit has the name of their table.
         """
@@ -125,7 +125,7 @@ class LimitControl:
         return self._pauses
 
     def quotas_in(self, decision: Decision) -> dict[str, Limit]:
-        """Returns by name the quotas that a decision depended on: the declared ones, and the ban if a ban refused."""
+        """Returns the quotas that can have decided, by name: the declared ones, and the ban if a ban refused."""
         bans = self.bans
         if bans is None or decision.binding != bans.table.name:
             return self.quotas
@@ -133,12 +133,12 @@ class LimitControl:
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """Returns the declared quotas, by the names that the hub and `agent.stats()` use."""
+        """Returns the quotas in force, by the names that the hub and `agent.stats()` use."""
         return {table.name: table.limit for table in self._table.tables}
 
     @property
     def own_limits(self) -> tuple[Limit, ...]:
-        """Returns the quotas in force that belong to this limit alone, without the parent's pool."""
+        """Returns the quotas in force of this limit, without its parent's quota."""
         return tuple(table.limit for table in self._table.own_tables)
 
     @property
@@ -166,7 +166,7 @@ class LimitControl:
 
     @property
     def own_switch(self) -> Switch:
-        """Returns the limit's own switch, as it was declared or set in this process."""
+        """Returns the limit's switch as this process declared or set it, even while a published one is in force."""
         return self._limits_switch.own
 
     def switch(self, to: Switch) -> None:
@@ -174,12 +174,12 @@ class LimitControl:
         self._apply_switch()
 
     def set_agent_switch(self, agents: Switch) -> None:
-        """Sets the agent's own switch for this limit to `agents`, and applies it."""
+        """Sets and applies the agent's switch. Of the limit's and the agent's, the one that refuses less applies."""
         self._agents_switch.own = agents
         self._apply_switch()
 
     def _apply_switch(self) -> bool:
-        """Puts the switch in force into effect. Returns whether the limit's cap has overruled a published switch."""
+        """Sets the mode to the switch in force. Returns True if the limit's cap has overruled a published switch."""
         with self.enforcement.turning:
             switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
             if switch.in_force != self.enforcement.state:
@@ -202,7 +202,7 @@ class LimitControl:
         return {table.name: table.limit for table in self.enforcement.tables} if layered is None else layered.own
 
     def declared_again(self, quotas: Quotas, policy: Policy) -> tuple[Quotas, Policy]:
-        """Returns the quotas and the policy in force after the limit is declared again with `quotas` and `policy`.
+        """Returns the quotas and the policy in force after a second declaration of the limit.
 
         A published value stays in force if the second declaration repeats the node's own value.
         """
@@ -212,7 +212,7 @@ class LimitControl:
         return quotas, self.policy if policy == self.own_policy else policy
 
     def cap(self, limit: str) -> None:
-        """Sets the limit up to which published settings may raise this one; they cannot switch it off then.
+        """Sets a cap, the highest limit that published settings may set; they cannot switch the limit off then.
 
         Without a cap, published settings can lower the node's limit and switch it, but not raise it.
 
@@ -221,9 +221,9 @@ class LimitControl:
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
 
     def be_tier_of(self, *names: str, has_cap: bool) -> None:
-        """Makes this the limit of one plan of contracts, which published settings address by any of `names`.
+        """Makes this the limit of one plan of contracts, which published settings find by any of `names`.
 
-        With `has_cap`, published settings cannot switch it off.
+        With `has_cap`, published settings can neither raise it nor switch it off.
         """
         self._tier_of = tuple(dict.fromkeys(names))
         self._caps = self.own_quotas if has_cap else None
@@ -231,8 +231,8 @@ class LimitControl:
     def apply_override(self, override: LimitOverride, fleet_switch: Switch | None = None) -> tuple[bool, str]:
         """Applies published settings: `override` for this limit, and `fleet_switch` for all limits.
 
-        Settings that are not published stay as the node has declared them. Returns whether a cap replaced a published
-        value, and the problem with a setting that cannot be applied, or an empty string.
+        Settings that are not published stay as the node has declared them. Returns two values: whether a cap replaced a
+        published value; the problem with a setting that cannot be applied, or "".
         """
         with self.enforcement.turning:
             self._override = override
@@ -241,7 +241,10 @@ class LimitControl:
             return any([capped, self._apply_policy(), self._apply_switch()]), problem
 
     def _apply_quotas(self) -> tuple[bool, str]:
-        """Makes the tables count by the quotas in force. Returns whether a cap was applied, and a problem or ""."""
+        """Makes the tables count by the quotas in force.
+
+        Returns whether a cap replaced a published quota, and the problem with the published quotas, or "".
+        """
         layered, problem = self._layered_quotas()
         self._quotas = layered  # first: from here on the tables may hold other quotas than the node's own
         quotas = layered.in_force
@@ -259,13 +262,13 @@ class LimitControl:
         return layered.capped, problem
 
     def _close(self, *, refuses_all: bool) -> None:
-        """Closes the limit if `refuses_all` (one of its quotas is now 0), else opens it, unless it is so already."""
+        """Makes the limit refuse every request if `refuses_all` (a quota is 0), else decide normally again."""
         if self.enforcement.refuses_all != refuses_all:
             self.enforcement.refuses_all = refuses_all
             self._turn(self.enforcement.state)
 
     def _layered_quotas(self) -> tuple[Layered[Quotas], str]:
-        """Returns the node's own and the published quotas, and the problem with the published ones, or "".
+        """Returns the node's own and the published quotas, and the problem with the published quotas, or "".
 
         Published quotas that have a problem are left out.
         """
@@ -292,7 +295,7 @@ class LimitControl:
         return overshoot.capped
 
     def _why_not(self, quotas: Mapping[str, Limit]) -> str:
-        """Returns the reason why `quotas`, by the same names, cannot replace the declared ones; "" if they can."""
+        """Returns the reason why `quotas` cannot replace the declared quotas of the same names; "" if they can."""
         tables = self.enforcement.tables
         if self._table.is_share and any(each.limit != quotas[each.name] for each in tables):
             return f"{self.name!r} is a share, which cannot change while it is in use; restart the process"
@@ -314,7 +317,7 @@ class LimitControl:
         max_debt: int | None = None,
         costs: Mapping[str, int] | None = None,
     ) -> Callable[[], None]:
-        """Checks a change of the limit. Returns a function that makes it and cannot fail. See `RateLimiter.change`."""
+        """Checks a change of the limit, as `RateLimiter.change`. Returns a function that makes it and cannot fail."""
         quotas = quotas_of(self.name, limit, algorithm=algorithm, soft=soft, max_debt=max_debt, costs=costs)
         own = self.own_quotas
         if quotas != own and self._table.is_share:
@@ -345,19 +348,19 @@ class LimitControl:
         return change
 
     def _close_others(self, *, refuses_all: bool) -> None:
-        """Closes or opens, as `_close` does, other agents' limits on the same tables: their quotas have changed too."""
+        """Closes or opens (as `_close`) other agents' limits on the same tables: their quotas changed, too."""
         for each in list(self._sharers):
             if each is not self:
                 with each.enforcement.turning:
                     each._close(refuses_all=refuses_all)  # noqa: SLF001  # of the same class
 
     def take_over(self, key: str) -> None:
-        """Moves `key`, with its use, into this limit from another tier of the same limit; see `Agent.tier`."""
+        """Moves `key` and its use into this limit from the limit of another plan with the same name."""
         for table in self._table.tables:
             table.take_over(key)
 
     def has_counted(self, key: str) -> bool:
-        """Returns whether this process has counted the key; also True as long as it has not counted any key."""
+        """Returns whether this process has counted `key`. Returns True, too, if it has not counted any key yet."""
         tables = self._table.tables
         return not any(len(table.cells) for table in tables) or any(table.cells.get(key) for table in tables)
 
@@ -367,7 +370,7 @@ class LimitControl:
         return any(table.admitted or table.refused for table in self._table.tables)
 
     def reset(self, key: str) -> None:
-        """Forgets what a key has used, and ends its ban; see `RateLimiter.reset`."""
+        """Deletes the use of `key` on all nodes, and ends its ban, as `RateLimiter.reset`."""
         self._table.reset(key)
         if self.bans is not None:
             self.bans.lift(key)
@@ -379,10 +382,10 @@ class LimitControl:
             self.reset(key)
 
     def keys_beside(self) -> list[str]:
-        """Returns all keys that this node counts in this limit or in other tiers of the same limit."""
+        """Returns the keys that this node counts in this limit, or in the limit of another plan with the same name."""
         return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
 
     def tell(self, key: str) -> None:
-        """Wakes the requests that wait for the key, as there may be room now."""
+        """Wakes the requests that wait for the key, because there may be room now."""
         for table in self._table.tables:
             table.tell(key)

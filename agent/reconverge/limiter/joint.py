@@ -1,4 +1,4 @@
-"""One request about several limits, each by a key of its own: all limits charge the request in one moment, or none.
+"""Decides one request by several limits, each with a key of its own. All the limits charge the request, or none does.
 
 If the request is in doubt, it asks the hub about all limits at once. `kernel/composite/joint.py` decides.
 """
@@ -47,18 +47,18 @@ if TYPE_CHECKING:
     from reconverge.limiter.waiting.queue import Waker
 
 Steps: TypeAlias = Generator[int, None, Joint]
-"""The steps of a request that asks the hub: yields the nanoseconds to sleep, unless its waker wakes it; returns the
-answers."""
+"""The steps of a request that asks the hub. The generator yields nanoseconds to sleep, which a waker may cut short, and
+returns the joint decision."""
 
 
 Stores: TypeAlias = "tuple[Store, ...]"
-"""One store for each quota of a limit."""
+"""One compiled store of counts for each quota of a limit."""
 Answer: TypeAlias = "tuple[Decision, Reservation | None]"
 """The answer of one limit: its decision, and a reservation if one was requested and all limits have charged."""
 
 
 class Asks(Protocol):
-    """The interface of a request's demand on one limit, about which the hub may be asked."""
+    """The interface of one limit's part of a request: its key and cost, and how to ask the hub about them."""
 
     @property
     def request(self) -> AskedCost:
@@ -67,12 +67,12 @@ class Asks(Protocol):
 
     @property
     def marks(self) -> bool:
-        """Whether the charge can be corrected later."""
+        """Whether a reservation can correct the charge later."""
         ...
 
     @property
     def would_be_admitted(self) -> bool:
-        """Whether the limit would admit the request from this node's memory. Charges nothing."""
+        """Whether this node's memory would admit the request now. Charges nothing."""
         ...
 
     @property
@@ -83,12 +83,12 @@ class Asks(Protocol):
 
 @dataclass(slots=True)
 class Member:
-    """The demand of a request on one of several limits that decide together; called a claim below."""
+    """One limit's part of a request that several limits decide together: a claim on that limit."""
 
     limiter: Limiter
     request: AskedCost
     marks: bool
-    """Whether the charge of the claim can be corrected later."""
+    """Whether a reservation can correct the charge later."""
 
     @property
     def would_be_admitted(self) -> bool:
@@ -100,9 +100,10 @@ class Member:
 
 
 def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Member:
-    """Returns the claim of a request on a limit; `within_ns` is the time it may wait for the hub, 0 if it must not ask.
+    """Returns a request's claim on one limit, for `Jointly`.
 
-    Raises InvalidKey, InvalidCost, UnknownKind or CostExceedsQuota.
+    The claim waits at most `within_ns` nanoseconds for the hub; with 0 it does not ask. Raises InvalidKey, InvalidCost,
+    UnknownKind or CostExceedsQuota.
     """
     asking = limiter.control.enforcement.on.asking
     request = asking.request(key, cost, kind, within_ns, marks=marks)
@@ -133,31 +134,31 @@ def can_decide_together(limiters: Sequence[Limiter]) -> bool:
 
 
 def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) -> list[Decision] | int | None:
-    """Returns the decisions if all limits admit the request; each of them has then charged it.
+    """Returns the decisions if all limits admit the request; each of them has then charged its cost.
 
     Otherwise charges nothing, and returns the index in `asked` of a limit that surely refuses, or None if this function
-    cannot decide. With `certain`, only requests that fit into the node's own part of each limit are admitted.
+    cannot decide. With `certain`, a request is admitted only if this node's own allowance of each limit is enough.
     """
     claims = [Claimed(limiter.control.enforcement.table, key, cost) for limiter, key, cost in asked]
     return hit_at_once(claims, certain=certain)
 
 
 def stores_if_joint(limiter: Limiter) -> Stores:
-    """Returns the compiled store of each quota of a limit, for `hit_stores`.
+    """Returns the compiled store of counts of each quota of a limit, for `hit_stores`.
 
-    The tuple is empty for a limit that `hit_stores` cannot decide about, such as one with slots or bans.
+    The tuple is empty for a limit about which `hit_stores` cannot decide, such as one with slots or bans.
     """
     joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
     return stores_of(limiter.control.enforcement.table) if joint else ()
 
 
 hit_stores: Final = hit_all
-"""Decides as `hit_together`, about limits whose stores the caller has from `stores_if_joint`."""
+"""Decides as `hit_together`. Takes stores from `stores_if_joint` in place of limiters, which is faster."""
 
 
 @dataclass(slots=True)
 class _Wait:
-    """A claim in doubt, with the state of its question to the hub."""
+    """A claim on one limit that is in doubt, with the state of its question to the hub."""
 
     member: Asks
     shards: list[ShardState]
@@ -165,13 +166,13 @@ class _Wait:
     """The rule by which to decide the claim; None until the hub has answered or need not be asked."""
     joined: bool = False
     asked_ns: int = 0
-    """The time from which on reports to the hub ask for the claim's cost, by the monotonic clock; 0 if none does
-    yet."""
+    """The time, in nanoseconds of the monotonic clock, from which on reports to the hub ask for the claim's cost; 0
+    before."""
     cells: list[Cell] = field(default_factory=list[Cell])
 
 
 class Jointly:
-    """One request with a claim on each of several limits, without common quotas. All charge it, or none does."""
+    """One request with a claim on each of several limits that share no quota. All charge it, or none does."""
 
     def __init__(self, members: Sequence[Asks]) -> None:
         self._members = members
@@ -179,9 +180,9 @@ class Jointly:
         self._now_ns = members[0].asking.now_ns
 
     def at_once(self, *, blocking: bool) -> list[Answer] | None:
-        """Decides if the answer is certain, or if this thread must not wait; else charges nothing and returns None.
+        """Returns the answers if they are certain, or if this thread must not wait; else charges nothing, returns None.
 
-        `blocking` is whether the caller would wait on its thread.
+        `blocking` is whether the caller would wait on its thread, not in an event loop.
         """
         self._waits = self._in_doubt()
         first = self._members[0].asking
@@ -190,12 +191,12 @@ class Jointly:
         return None
 
     async def ask(self) -> list[Answer]:
-        """Returns each limit's answer, in doubt after waiting for the hub in the running event loop."""
+        """Returns each limit's answer; if in doubt, waits for the hub in the running event loop."""
         waker = LoopWaker()
         return self._answers(await run(self.steps(waker), waker.sleep))
 
     def ask_blocking(self) -> list[Answer]:
-        """Returns each limit's answer, in doubt after waiting for the hub on the calling thread."""
+        """Returns each limit's answer; if in doubt, waits for the hub on the calling thread."""
         waker = thread_waker()
         return self._answers(run_blocking(self.steps(waker), waker.sleep))
 
@@ -214,9 +215,9 @@ class Jointly:
             return []
 
     def steps(self, waker: Waker) -> Steps:
-        """Asks the hub about the claims in doubt, and decides; from memory where its answer does not come in time.
+        """Asks the hub about the claims in doubt, then decides; from memory if the hub does not answer in time.
 
-        A generator: yields each time to sleep, in nanoseconds, and returns the answers.
+        A generator: yields each time to sleep, in nanoseconds, and returns the joint decision.
         """
         waits, began_ns = self._waits, self._now_ns()
         try:
@@ -242,7 +243,7 @@ class Jointly:
 
     @staticmethod
     def _begin(each: _Wait, waker: Waker, began_ns: int) -> None:
-        """Makes a claim ask the hub, unless there is no use in asking."""
+        """Makes a claim ask the hub, unless asking would be useless."""
         asking, request = each.member.asking, each.member.request
         each.rule = asking.unasked(request, each.shards, began_ns)
         if each.rule is None:
@@ -262,7 +263,7 @@ class Jointly:
 
     @staticmethod
     def _answered(each: _Wait, began_ns: int, patience: Patience) -> DecidingRule | None:
-        """Returns the rule by which to decide a claim, if the hub has answered or there is room anyway; else None."""
+        """Returns the rule by which to decide a claim, if the hub has answered or there is room; None to wait on."""
         asking, request = each.member.asking, each.member.request
         if asking.gate.fits(request.key, request.costs):
             return DecidingRule.ALLOWANCE

@@ -7,15 +7,15 @@ from hashlib import blake2b
 from typing import Final
 
 OURS: Final = "~"
-"""The first character of keys that clients cannot send: a key of a client that begins with it is replaced by its
-hash."""
+"""The first character of keys that clients cannot send: if a client's key begins with it, a hash replaces that key."""
 HASHED: Final = f"{OURS}hashed:"
-"""The first characters of a hash that replaces a key."""
+"""The first characters of each hash that replaces a key."""
 DIGEST_BYTES: Final = 20
 REMEMBERED: Final = 8
-"""The number of keys whose hashes are remembered, as several rules count one request by the same key."""
+"""The number of hashes that are kept in memory, because several rules count one request by the same key."""
 REMEMBERED_CHARACTERS_MAX: Final = 1 << 16
-"""The length of the longest key whose hash is remembered; no server accepts longer header fields."""
+"""The length, in characters, of the longest key whose hash is kept in memory; servers accept no longer header
+fields."""
 
 
 def fitting(key: str, bytes_max: int) -> str:
@@ -34,7 +34,7 @@ def fitting(key: str, bytes_max: int) -> str:
 
 
 def hashed(key: str) -> str:
-    """Returns the hash that replaces `key`, with the prefix HASHED."""
+    """Returns the hash that replaces `key`; it begins with HASHED."""
     return _remembered(key) if len(key) <= REMEMBERED_CHARACTERS_MAX else _hashed(key)
 
 
@@ -48,7 +48,7 @@ _remembered: Final = lru_cache(maxsize=REMEMBERED)(_hashed)
 
 
 def _is_text(text: str) -> bool:
-    """Whether the string can be encoded in UTF-8; one with a lone surrogate cannot, and no hub can store it."""
+    """Returns whether UTF-8 can encode the string; a lone surrogate cannot be encoded, and no hub stores it."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

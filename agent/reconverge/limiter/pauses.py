@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from reconverge.kernel import Kernel
 
 PAUSE: Final = "/pause"
-"""The ending that the name of a limit gets in the name of the table with its pauses."""
+"""The ending of the name of the table that contains a limit's pauses."""
 LONGEST_S: Final = 86_400
 """The longest pause, in seconds."""
 WINDOW_NS: Final = LONGEST_S * SECOND_NS
 LIMIT: Final = Limit(1, float(LONGEST_S), algorithm=FIXED_WINDOW)
 HEARD_MAX: Final = 1000
-"""The largest number of keys whose pause a node remembers without the hub; beyond it, the node forgets the oldest."""
+"""The largest number of paused keys that a node remembers by itself, without the hub; then it forgets the oldest."""
 
 
 class Pauses:
-    """The paused keys of one limit.
+    """The paused keys of one limit; all nodes share them.
 
     Raises LimitConflict if another limit has the name `name/pause`.
     """
@@ -55,16 +55,17 @@ class Pauses:
         self.table = kernel.declare(check_name(f"{name}{PAUSE}"), LIMIT, STRICT)
         self._now_ns = kernel.clock.monotonic_ns
         self._section = Section()
-        """The section that guards changes of the remembered pauses; reads need none, as a signal handler may read."""
+        """The section that guards changes of the remembered pauses. Reading needs none, so that a signal handler may
+        read."""
         self._new: deque[tuple[str, int]] = deque()
-        """Pauses that have not been added to the remembered ones: the key, and the time until which it is paused."""
+        """Pauses that the node has yet to remember: each key, and the time until which it is paused."""
         self._heard: OrderedDict[str, int] = OrderedDict()
         self._unshared: dict[str, int] = {}
-        """By key, the time until which it is paused, for pauses that other nodes have yet to learn of."""
+        """For each key, the time until which it is paused, for pauses of which other nodes have yet to learn."""
         kernel.after_answers.append(self._note_answer)
 
     def begin(self, key: str, until_ns: int) -> None:
-        """Pauses `key` until `until_ns` by this node's clock; a known pause with a later end stays."""
+        """Pauses `key` until `until_ns`, by this node's clock. A known pause with a later end stays."""
         until_ns = min(until_ns, self._now_ns() + WINDOW_NS)
         self._new.append((key, until_ns))
         # If this thread is inside the loop already, that loop takes the new entry, too.
@@ -82,7 +83,7 @@ class Pauses:
             self._share(key, until_ns)
 
     def _share(self, key: str, until_ns: int) -> None:
-        """Shares a pause with the other nodes; if this is not possible yet, stores the pause for the next attempt."""
+        """Sends a pause to the other nodes with the next exchange; if that is impossible, stores it for later."""
         if self.table.date_reset(key, until_ns - WINDOW_NS):
             self._unshared.pop(key, None)
         elif len(self._unshared) < HEARD_MAX:

@@ -97,7 +97,6 @@ class Reservation(Unique):
         self._charged = actual
 
     def _log_again(self, actual: int) -> None:
-        """Logs, once for each limit, that the reservation was settled before and `actual` has no effect."""
         if self._charges and _logged.is_new(self._charges[0].table.name):
             logger.warning(
                 "reconverge: a reservation of %r that was settled for %d is settled again for %d, without effect; "
@@ -138,13 +137,12 @@ class Reservation(Unique):
         self._report = report
 
     def _check(self, actual: int) -> None:
-        """Raises InvalidCost if any quota could not be charged with the cost `actual`."""
         Table.check_cost(actual)
         for charge in self._charges:
             Table.check_correction(actual * charge.unit)
 
     def _correct(self, difference: int) -> None:
-        """Charges `difference`, or gives it back if it is negative; wakes requests that wait for the key."""
+        """Charges `difference`, or gives it back if negative; then wakes requests that wait for the key."""
         if difference and self._charges:  # a limit that is off, or would have refused, has charged nothing
             settle(self._charges, self._key, difference)
             for charge in self._charges:
@@ -184,7 +182,7 @@ class Reservation(Unique):
 
 
 def log_unseen(name: str, remedy: str) -> None:
-    """Logs, once for each limit, that refused work ran, in a block or not, which had not looked whether it was."""
+    """Logs, once for each limit, that refused work ran, in a block or not, without a look at the decision."""
     if _logged.is_new((log_unseen, name)):
         problem = "has refused a block, which ran all the same, as it did not look; write: with"
         logger.warning("reconverge: %r %s %s", name, problem, remedy)

@@ -1,4 +1,4 @@
-"""Slots of a limit on what is in progress: taken for as long as a block lasts, and given back exactly once."""
+"""Slots of a limit on work in progress. A block of code holds a slot while it runs, and gives it back exactly once."""
 
 # Theory of operation.
 #
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from reconverge.limiter.enforcement.modes import Enforcement
 
 Taken: TypeAlias = "tuple[Cell | None, Decision]"
-"""The cell that counts a slot, or None if no slot was taken; and the decision."""
+"""The counts that a slot was charged to (a cell), or None if no slot was taken; and the decision."""
 Order: TypeAlias = Literal["fifo", "lifo"]
 FIFO: Final = "fifo"
 LIFO: Final = "lifo"
 CANCEL: Final = "cancel"
 LEASE_LOOK_MIN_S: Final = 0.001
-"""The shortest time between two checks whether a lease has ended."""
+"""The shortest time, in seconds, between two checks whether a lease has ended."""
 REMEDY: Final = "limiter.slot(key) as slot: if slot: ..."
 OnLeaseEnd: TypeAlias = "Literal['cancel'] | Callable[[Slot], object] | None"
 
@@ -90,10 +90,10 @@ class Slot(Unique):
         self._terms = terms
         self._timer: asyncio.TimerHandle | None = None
         self._cancels: int | None = None
-        """The number of cancel requests to the task when this slot cancelled it at the lease's end; None if it did
-        not."""
+        """How many cancel requests the task had when this slot cancelled it, as its lease had ended; None if this slot
+        did not cancel the task."""
         self.cell: Cell | None = None
-        """The cell that counts the slot; None while no slot is held. See `kernel.table.corrections.HeldSlots`."""
+        """The counts (a cell) in which the slot is charged; None while no slot is held."""
         self.cost = 0
         """The number of the limit's slots that this object holds now."""
         self._decision: Decision | None = None
@@ -118,7 +118,7 @@ class Slot(Unique):
 
     @property
     def lease_is_over(self) -> bool:
-        """Whether the lease on the slot has ended, so that other nodes may be using the same slot."""
+        """Whether the lease of the slot has ended, so that another node may use the same slot."""
         return self.cost > 0 and self.cell is not None and lease_left_ns(self.cell, self._door.table.now_ns()) <= 0
 
     def __bool__(self) -> bool:
@@ -132,10 +132,10 @@ class Slot(Unique):
         return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
 
     def acquire(self) -> Self:
-        """Requests the slot on the calling thread; `bool(slot)` and `decision` show the result.
+        """Requests the slot on the calling thread. Then `bool(slot)` and `decision` show the result.
 
         Without a `timeout` in `SlotLimiter.slot` it waits for no other work to end: in doubt it asks the hub, as
-        `RateLimiter.ask_blocking` does. With one it waits in the queue of the key.
+        `RateLimiter.ask_blocking` does. With a `timeout` it waits in the queue of the key.
 
         Raises:
             RuntimeError: the slot is held already; or the call would wait on a thread that runs an event loop.
@@ -161,7 +161,7 @@ class Slot(Unique):
         return self
 
     def _end(self) -> None:
-        """Ends the block: gives the slot back, or logs that a refused block has not looked."""
+        """Ends the block: gives the slot back, or logs that a refused block ran without a look at its decision."""
         if not (self._seen or self._decision is None or self._decision.allowed):
             log_unseen(self._door.name, REMEDY)
         self.release()
@@ -185,7 +185,7 @@ class Slot(Unique):
             raise RuntimeError(f"this slot of {self._key!r} is held already; make another slot for each block")
 
     def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
-        """Watches for the end of the slot's lease with a timer; then cancels `task`, or calls `on_lease_end`."""
+        """Starts a timer for the end of the slot's lease; at that time cancels `task`, or calls `on_lease_end`."""
         cell, loop = self.cell, asyncio.get_running_loop()
         if cell is None or self.cost == 0:
             return
@@ -282,11 +282,11 @@ class SlotDoor:
         self.name = self.table.name
 
     def note_dropped(self) -> None:
-        """Counts a slot that was given back only when the interpreter deleted its object."""
+        """Counts a slot that was given back only because the interpreter deleted its object."""
         self._enforcement.slots_dropped += 1
 
     def checked(self, key: str, terms: SlotTerms) -> Costs:
-        """Returns the cost by each quota.
+        """Returns the cost of a slot for each quota.
 
         Raises InvalidKey, InvalidCost, UnknownKind; CostExceedsQuota if the cost is above the number of slots.
         """
@@ -297,15 +297,15 @@ class SlotDoor:
         return costs
 
     def takes_at_once(self, slot: Slot, key: str, costs: Costs) -> bool:
-        """Takes the slot if there is surely room and no request waits for the key. Returns whether it has."""
+        """Takes the slot if there is surely room and no request waits for the key. Returns whether it is taken."""
         if self._enforcement.answers is not self._enforcement.on or self._waiting(key):
             return False
         return self.table.take_at_once(key, costs[0], slot)
 
     def take_blocking(self, key: str, costs: Costs, terms: SlotTerms) -> Taken:
-        """Takes the slot on this thread, after a wait if the terms allow one.
+        """Takes the slot on this thread; with a timeout in `terms`, waits for room.
 
-        Returns the cell that was charged, or None if none was, and the decision.
+        Returns the counts that were charged (a cell), or None if none were, and the decision.
         """
         if self._enforcement.answers is not self._enforcement.on:
             return self._take_at_once(key, terms)
@@ -349,9 +349,9 @@ class SlotDoor:
         return waiting.waiters(key) if isinstance(waiting, Waiting) else 0
 
     def _is_new(self, key: str) -> bool:
-        """Returns whether the hub has never answered about a key, so that a request must ask it before it waits.
+        """Returns whether the hub has never answered about `key`; a request then asks the hub before it waits.
 
-        Also permits the hub to keep the last slots of keys, because waiting requests ask about them from now on.
+        As a side effect, lets the hub keep the last slots of keys, because waiting requests will ask for them.
         """
         self.table.asks = self.table.policy.keeps_at_hub
         cell = self.table.cells.get(key)
@@ -363,7 +363,7 @@ class SlotDoor:
         return (charges[0].mark.cell if charges else None), decision
 
     def _charged(self, key: str, decision: Decision) -> Cell | None:
-        """Returns the cell of `key` that a granted request has charged; None if it has charged nothing."""
+        """Returns the counts of `key` (its cell) if the request was granted and charged; None if it charged nothing."""
         if not decision.allowed or _lets_all_in(decision):
             return None
         return self.table.cell_in_use(key)

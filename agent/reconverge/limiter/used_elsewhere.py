@@ -1,4 +1,4 @@
-"""Charges a quota for use by clients outside this fleet, and gives the charges back when that use ceases to count."""
+"""Charges a quota for requests of clients outside this fleet, and gives the charges back when they cease to count."""
 
 # Theory of operation.
 #
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from reconverge.limiter.control import LimitControl
 
 EXTRAS_MAX: Final = 1000
-"""The largest number of charges to give back; if there are more, the oldest stay until the window ends."""
+"""The largest number of charges to give back. If there are more, the oldest stay until the window ends."""
 
 
 class Extra(NamedTuple):
-    """One charge for use by clients outside this fleet."""
+    """One charge for requests of clients outside this fleet."""
 
     key: str
     charged: Charged
@@ -36,7 +36,7 @@ class Extra(NamedTuple):
 
 
 class UsedElsewhere:
-    """The charges of one limit for its use by clients outside this fleet."""
+    """The charges of one limit for requests of clients outside this fleet, such as other users of an API."""
 
     def __init__(self, control: LimitControl) -> None:
         self._control = control
@@ -60,7 +60,7 @@ class UsedElsewhere:
                     self._extras.append(Extra(key, charged, amount, now_ns, now_ns + round(for_s * SECOND_NS)))
 
     def give_back(self, key: str) -> None:
-        """Gives back the charges of `key` that `lower` has made for a number of seconds which are over."""
+        """Gives back the charges of `key` whose time, the `for_s` of `lower`, is over."""
         now_ns = self._now_ns()
         for _ in range(len(self._extras)):
             try:

@@ -1,4 +1,4 @@
-"""Decisions of a limit that bans keys: it refuses banned keys, and counts its refusals of all other keys."""
+"""Decisions of a limit with bans: it refuses banned keys, and counts its refusals of all other keys."""
 
 # Theory of operation.
 #
@@ -39,7 +39,6 @@ class OnWithBans(On):
         self.settles = self._settles
 
     def _allow_quickly(self) -> Callable[..., bool]:
-        """Returns the function that serves as `allow`; it keeps the limit's objects in local variables, for speed."""
         free, decides = self._bans.free, self._table.allow
 
         def allow(key: str, cost: int = 1, kind: str | None = None) -> bool:
@@ -54,7 +53,6 @@ class OnWithBans(On):
         return allow
 
     def _hit_quickly(self) -> Callable[..., Decision]:
-        """Returns the function that serves as `hit`; it keeps the limit's objects in local variables, for speed."""
         free, decides = self._bans.free, self._table.hit
 
         def hit(key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -133,18 +131,18 @@ class OnWithBans(On):
         self._table.able(self._table.costs_of(cost, kind))
 
     def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
-        """Returns whether the limit would refuse for certain, as it is used up: such a refusal counts towards a ban."""
+        """Returns whether the limit is surely used up for this request. Only such refusals count towards a ban."""
         answer = self._table.test(key, cost, kind)
         return not answer.allowed and answer.certain
 
     def _noted(self, key: str, cost: int, decision: Decision) -> Decision:
-        """Counts a certain refusal towards a ban, unless a ban has refused or the cost is 0. Returns `decision`."""
+        """Counts a certain refusal towards a ban, unless the key is banned or the cost is 0. Returns `decision`."""
         if cost != 0 and not decision.allowed and decision.certain and decision.binding != self._bans.table.name:
             self._note(key)
         return decision
 
     def _note(self, key: str) -> None:
-        """Counts a refusal towards a ban; if a ban begins, ends the waiting of requests for the key."""
+        """Counts a refusal towards a ban. If a ban begins, the requests that wait for the key are refused."""
         if self._bans.note(key):
             for table in self._table.tables:
                 table.tell(key)

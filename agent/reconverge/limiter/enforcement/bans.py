@@ -62,17 +62,17 @@ if TYPE_CHECKING:
 REFUSALS: Final = "refusals"
 BAN: Final = "ban"
 LOOK_NS: Final = SECOND_NS
-"""The least time, in nanoseconds, for which a key that was found free counts as free; the next answer of the hub after
-it ends that."""
+"""A key that was found not to be banned is not looked up again for this many nanoseconds; then it is looked up after
+the next answer of the hub."""
 FRESH_INTERVALS: Final = 2
-"""The age, in sync intervals, from which an answer of the hub is too old to rely on."""
+"""The age, in sync intervals, from which the hub's last answer is too old to rely on."""
 NAME_ROOM: Final = len(f"/{REFUSALS}")
 """The number of characters that `/refusals`, the longer of the two endings, adds to the name of a limit with bans."""
 _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=False)
 
 
 class BanTerms(NamedTuple):
-    """The two limits that define bans: the number of refusals that begins a ban, and the time that a ban lasts."""
+    """The two limits that define a limit's bans: how many refusals in which time begin a ban, and how long it lasts."""
 
     refusals: Limit
     ban: Limit
@@ -81,7 +81,7 @@ class BanTerms(NamedTuple):
 def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTerms | None:
     """Returns the terms of a limit's bans from two settings of `Agent.limit`; None if both are None.
 
-    Raises InvalidSetting if only one is given, and for a number of refusals or a duration that cannot be used.
+    Raises InvalidSetting if only one setting is given, and for an invalid number of refusals or duration.
     """
     if block_after is None and block_for is None:
         return None
@@ -106,7 +106,7 @@ def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTe
 
 @contextmanager
 def unheeded() -> Iterator[None]:
-    """Marks refusals within its `with` block as without consequence for a client: they do not count towards a ban."""
+    """A context manager: refusals within its `with` block do not count towards a ban, as no client sees them."""
     _unheeded.set(True)
     try:
         yield
@@ -115,9 +115,9 @@ def unheeded() -> Iterator[None]:
 
 
 def names_of(name: str) -> tuple[str, str]:
-    """Returns the names of the two limits that count the refusals, and the bans, of the limit called `name`.
+    """Returns the names of the two limits that count the refusals and the bans of the limit called `name`.
 
-    Raises InvalidLimit if they are too long.
+    Raises InvalidLimit if a name is too long.
     """
     return check_name(f"{name}/{REFUSALS}"), check_name(f"{name}/{BAN}")
 
@@ -137,7 +137,7 @@ def _refusals(block_after: object) -> Limit:
 
 
 def _seconds(block_for: object) -> float:
-    """Returns as seconds a number, a `timedelta`, or words like "10 minutes". Raises InvalidSetting."""
+    """Returns a duration in seconds, from a number, a `timedelta` or "10 minutes". Raises InvalidSetting."""
     problem = "must be a duration, such as '10 minutes', or a number of seconds above zero"
     if isinstance(block_for, str):
         try:
@@ -159,11 +159,12 @@ class Bans:
     def __init__(self, refusals: Table, table: Table) -> None:
         self._refusals = refusals
         self.table = table
-        """The table of `name/ban`; its `admitted` counts the bans that this node has begun."""
+        """The table of the limit `name/ban`, which counts bans; its `admitted` is how many bans this node has begun."""
         self.free: set[str] = set()
-        """Keys that were found not to be banned. When they are `max_keys`, all are dropped and looked up anew."""
+        """Keys that were found not to be banned. At `max_keys` keys, all are dropped, and each is looked up again when
+        used."""
         self._in_doubt: set[str] = set()
-        """The keys in `free` about which the hub's last answer is old."""
+        """The keys in `free` for which the hub's last answer is too old to rely on."""
         table.kernel.after_answers.append(self._note_answer)
         self.in_force = True
         """Whether the limit is on. While it is off or in shadow, its refusals have no effect, and do not count towards
@@ -192,7 +193,7 @@ class Bans:
         return self._refused.value
 
     def is_banned(self, key: str) -> bool:
-        """Whether a key is banned. A key that was found free may count as free for LOOK_NS without a second look."""
+        """Returns whether a key is banned. A key that was found free is not looked up again for about a second."""
         if type(key) is str and key in self.free:
             return False
         table = self.table
@@ -211,7 +212,7 @@ class Bans:
         return usage.total > 0 and key in table.cells
 
     def _note_answer(self, now_ns: int) -> None:
-        """Drops keys that were found not banned, at an answer of the hub: all once in LOOK_NS, doubtful ones always."""
+        """Removes keys from `free` after an answer of the hub: all of them once in LOOK_NS, uncertain ones always."""
         if now_ns - self._emptied_ns >= LOOK_NS:
             self._emptied_ns = now_ns
             self._read_all_anew()
@@ -224,9 +225,9 @@ class Bans:
         self._in_doubt.clear()
 
     def decision(self, key: str, *, counts: bool = True) -> Decision | None:
-        """Returns the refusal of a banned key, with the wait until the ban ends; None if the key is not banned.
+        """Returns the refusal of a banned key, whose `retry_after` ends with the ban; None if the key is not banned.
 
-        With `counts`, counts the refusal; a test of the limit passes False.
+        With `counts`, adds one to `refused`; a test of the limit, which is no request, passes False.
         """
         if not self.is_banned(key):
             return None
@@ -238,9 +239,10 @@ class Bans:
         return replace(decision, certain=True)
 
     def note(self, key: str) -> bool:
-        """Counts a certain refusal towards a ban, and begins the ban if all nodes together have made enough.
+        """Counts a certain refusal towards a ban. Begins the ban if all nodes together have counted enough refusals.
 
-        A refusal without consequence for a client is not counted. Returns whether the key is banned.
+        Does not count while the limit is off or in shadow, or in an `unheeded` block. Returns whether the key is
+        banned.
         """
         if not self._heeded:
             return False
@@ -264,8 +266,5 @@ class Bans:
         self._refusals.reset(key)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all keys are read anew
-        """Forgets all keys that were found not banned, because an identity is erased that may be among them.
-
-        The tables that count refusals and bans forget their keys as all tables do.
-        """
+        """Forgets which keys were found not to be banned, because a key of an erased identity may be among them."""
         self._read_all_anew()

@@ -21,7 +21,7 @@ Marked: TypeAlias = "tuple[Decision, tuple[Charged, ...]]"
 
 
 def checked_pairs(keys: Sequence[str], costs: Many | None) -> list[tuple[str, int]]:
-    """Returns each key with its cost, or with 1 if `costs` is None.
+    """Returns each key paired with its cost; with a cost of 1 if `costs` is None.
 
     Raises InvalidSetting if there are more or fewer costs than keys.
     """
@@ -61,7 +61,7 @@ class AsksNothing:
 
 
 class ClosableLimit(Protocol):
-    """The interface of a limit that may have a quota of 0, by which `Closed` refuses its requests."""
+    """The interface of a limit with a quota of 0, as far as `Closed`, its answers, needs one."""
 
     table: Decider
     answers: Any
@@ -82,7 +82,7 @@ class ClosableLimit(Protocol):
         ...
 
     def note(self, *, closed: int) -> None:
-        """Adds to the number of requests that the limit has refused because a quota is 0."""
+        """Adds `closed` to the number of requests that the limit has refused because a quota is 0."""
         ...
 
 
@@ -96,7 +96,7 @@ class Closed(AsksNothing):
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns False. If a caller has kept this function and the quota has changed since, the new one decides."""
+        """Returns False. A caller may keep this function; if the limit changes, it decides by the new quota."""
         board = self._board
         if board.deciding is not self:
             allowed: bool = board.answers.allow(key, cost, kind)
@@ -106,7 +106,7 @@ class Closed(AsksNothing):
         return False
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns a refusal. If a caller has kept this function and the quota has changed, the new one decides."""
+        """Returns a refusal. A caller may keep this function; if the limit changes, it decides by the new quota."""
         board = self._board
         if board.deciding is not self:
             decision: Decision = board.answers.hit(key, cost, kind)
@@ -127,7 +127,7 @@ class Closed(AsksNothing):
         return self._refusal()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns a refusal, with no charges to correct."""
+        """Returns a refusal, without charges that a reservation could correct."""
         return self.hit(key, estimate, kind), ()
 
     def wait_blocking(

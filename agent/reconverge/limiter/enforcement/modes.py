@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from reconverge.limiter.asking import AskedCost
 
 GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
-"""The names of all fields of a decision in shadow."""
+"""The names of all fields of `Shadowed`, a decision of a limit in shadow."""
 
 
 class On:
     """The answers of a limit that is on, one method for each method of a limiter.
 
-    With `marks`, charges can be corrected later.
+    With `marks`, a reservation can correct the charges later.
     """
 
     def __init__(self, table: Decider) -> None:
@@ -85,10 +85,10 @@ class On:
             return self._table.refuse_reentry()
 
     def _doubt(self, key: str, cost: int, kind: str | None, timeout: float | None, within_ns: int) -> AskedCost | None:
-        """Returns the question that `wait` asks the hub before it queues a request; None if it queues without asking.
+        """Returns the question that `wait` asks the hub before it queues a request; None if it does not ask.
 
-        It asks if memory would admit by a guess, as for a key that is new to this node, and no other request waits for
-        the key. If memory would refuse, it asks only with a timeout of 0.
+        It asks if the node would admit by a guess, as for a key that is new to it, and no other request waits for the
+        key. If the node would refuse, it asks only with a timeout of 0.
         """
         first = self._table.tables[0]
         if not within_ns or self.asking.manual or self._table.settles(key, cost, kind):
@@ -101,7 +101,7 @@ class On:
         return self.asking.request(key, cost, kind, within_ns)
 
     def _left_s(self, timeout: float | None, began_ns: int) -> float | None:
-        """Returns the seconds that are left of `timeout` if it has run since `began_ns`; None without a timeout."""
+        """Returns the seconds left of `timeout`, which began at `began_ns`; None if `timeout` is None."""
         return None if timeout is None else max(0.0, timeout - seconds(self.asking.now_ns() - began_ns))
 
     async def ask(self, key: str, cost: int, kind: str | None, within_ns: int, *, marks: bool) -> Marked:
@@ -126,9 +126,9 @@ class InShadow(AsksNothing):
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Decides and charges, and returns True even for a refusal.
+        """Decides and charges, and returns True even if the limit would refuse.
 
-        If the caller has kept this function and the limit was switched since, the new mode decides.
+        A caller may keep this function; after a switch it decides as the new mode does.
         """
         board = self._board
         if board.answers is not self:
@@ -142,17 +142,14 @@ class InShadow(AsksNothing):
         return True
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns the decision. If a caller has kept this function and the limit was switched, the new mode decides."""
+        """Returns the decision. A caller may keep this function; after a switch it decides as the new mode does."""
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
         return self._shadowed(lambda: board.deciding.hit(key, cost, kind))
 
     def allow_many(self, keys: Sequence[str], costs: Many | None) -> list[bool]:
-        """Decides and charges for each key, and returns True for each.
-
-        If any cost exceeds the quota, decides about one key after the other, as that is no error in shadow.
-        """
+        """Decides and charges for each key, and returns True for each, even if its cost exceeds the quota."""
         try:
             answers = self._board.deciding.allow_many(keys, costs)
         except CostExceedsQuota:
@@ -165,7 +162,7 @@ class InShadow(AsksNothing):
         return self._shadowed(lambda: self._board.deciding.test(key, cost, kind), count=0)
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns the decision and its correctable charges; no charges if the limit would have refused."""
+        """Returns the decision, and its charges for a reservation to correct; no charges if the limit would refuse."""
         charges: tuple[Charged, ...] = ()
 
         def marked() -> Decision:
@@ -213,7 +210,7 @@ class Off(AsksNothing):
         self._board = enforcement
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns True. If the caller has kept this function and the limit was switched since, the new mode decides."""
+        """Returns True. A caller may keep this function; after a switch it decides as the new mode does."""
         board = self._board
         if board.answers is not self:
             return board.answers.allow(key, cost, kind)
@@ -221,7 +218,7 @@ class Off(AsksNothing):
         return True
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns an admission. If a caller has kept this function and the limit was switched, the new mode decides."""
+        """Returns an admission. A caller may keep this function; after a switch it decides as the new mode does."""
         board = self._board
         if board.answers is not self:
             return board.answers.hit(key, cost, kind)
@@ -236,7 +233,7 @@ class Off(AsksNothing):
         return self._unlimited()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns an admission, with no charges to correct."""
+        """Returns an admission, without charges that a reservation could correct."""
         return self.hit(key, estimate, kind), ()
 
     def wait_blocking(
@@ -285,10 +282,11 @@ class Enforcement:
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table
         self.on = On(table) if on is None else on
-        """The answers of the limit while it is on and no quota is 0; requests in doubt ask the hub by it."""
+        """The answers of the limit while it is on and no quota is 0. Requests in doubt ask the hub through this
+        object."""
         self._closed = Closed(self)
         self.refuses_all = any(table.limit.refuses_all for table in self.tables)
-        """Whether a quota is 0. It is set before the tables have that quota, and unset after they have lost it."""
+        """Whether a quota is 0. Set before the tables get the quota 0, and cleared after they get a larger one."""
         self._shadow = InShadow(self)
         self._off = Off(self)
         self.state: Switch = ON
@@ -298,22 +296,22 @@ class Enforcement:
         self.start_over()
 
     def start_over(self) -> None:
-        """Sets the counts to zero, as they belong to the parent. Called in a forked child."""
+        """Sets the counts to zero, because they belong to the parent process. Called in a forked child."""
         self._unlimited, self._would_refuse = Total(), Total()
         self._refused_all = {table.name: Total() for table in self.tables}
         self.slots_dropped = 0
-        """The number of slots that the interpreter deleted while they were held; see `limiter/slots.py`."""
+        """The number of slots given back only because the interpreter deleted their objects."""
         self._disregarded: dict[str, int] = {}
         self._began = {table.name: 0 for table in self.tables}
         self.on.asking.start_over()
 
     @property
     def deciding(self) -> On | Closed:
-        """Returns the object that decides while the limit is on or in shadow, where its refusals have no effect."""
+        """Returns the object that decides while the limit is on, or in shadow (where refusals have no effect)."""
         return self._closed if self.refuses_all else self.on
 
     def turn(self, state: Switch) -> None:
-        """Switches to the mode `state`. Unless that is "on" with a quota above 0, all waiting requests return."""
+        """Switches to the mode `state`. Unless requests can wait in that mode, all waiting requests return."""
         for table in self.tables:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)
@@ -323,7 +321,7 @@ class Enforcement:
         waiting_at(self.table).let_out(None if isinstance(answers, On) else answers.let_out)
 
     def note(self, *, unlimited: int = 0, would_refuse: int = 0, closed: int = 0) -> None:
-        """Adds to the numbers of requests admitted while off, admitted only by shadow, and refused by a quota of 0."""
+        """Adds to the counts of requests admitted while off, admitted only by shadow, and refused by a quota of 0."""
         self._unlimited.add(unlimited)
         self._would_refuse.add(would_refuse)
         if self.state == ON:
@@ -331,11 +329,11 @@ class Enforcement:
 
     @property
     def closed_by(self) -> str:
-        """Returns the name of the quota that is 0; if none is 0, that of the first quota."""
+        """Returns the name of the quota that is 0; the name of the first quota if none is 0."""
         return next((table.name for table in self.tables if table.limit.refuses_all), self.tables[0].name)
 
     def refused_all(self, table: Table) -> int:
-        """Returns the number of requests that `table`'s limit refused because a quota was 0."""
+        """Returns the number of requests that the limit of `table` refused because a quota was 0."""
         return self._refused_all[table.name].value
 
     @property
@@ -349,11 +347,11 @@ class Enforcement:
         return self._would_refuse.value
 
     def disregarded(self, table: Table) -> int:
-        """Returns how many of the refusals that `table` has counted had no effect, as the limit was in shadow."""
+        """Returns how many refusals that `table` counted had no effect, because the limit was in shadow."""
         now = table.refused - self._began[table.name] if self.state == SHADOW else 0
         return self._disregarded.get(table.name, 0) + now
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Returns the tables of the limit's own quotas, without that of the parent's pool."""
+        """Returns the tables that count the limit's own quotas, without its parent's table."""
         return self.table.own_tables

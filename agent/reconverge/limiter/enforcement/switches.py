@@ -26,7 +26,7 @@ def checked_switch(switch: object) -> Switch:
 
 
 def switch_as_said(switch: object) -> Switch:
-    """Returns `switch`; if it is None, the switch in the environment, or else "on". Raises InvalidSetting."""
+    """Returns `switch`; if it is None, the environment's switch, or else "on". Raises InvalidSetting."""
     if switch is not None:
         return checked_switch(switch)
     said = os.environ.get(VARIABLE)
@@ -48,9 +48,10 @@ def stricter(one: Switch, other: Switch) -> Switch:
 
 
 def layered_switch(limits: Layered[Switch], agents: Layered[Switch], *, has_cap: bool) -> Layered[Switch]:
-    """Returns a limit's and its agent's switches combined: of each two, own or published, the one that refuses less.
+    """Returns the switch that results from a limit's and its agent's: of own and of published ones, the weaker.
 
-    If the limit has a cap, published settings cannot make it refuse less: that would admit more than the cap.
+    The weaker switch is the one that refuses less. If the limit has a cap, published settings cannot make it refuse
+    less, because that would admit more than the cap.
     """
     own, published = weaker(limits.own, agents.own), weaker(limits.in_force, agents.in_force)
     return Layered(own, published, own if has_cap else None, leave=stricter)

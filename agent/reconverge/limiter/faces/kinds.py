@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 AnyLimiter = TypeVar("AnyLimiter", bound=Limiter)
 MADE_BY: Final[dict[type, str]] = {RateLimiter: "agent.limit", SlotLimiter: "agent.concurrency", Limiter: "agent.limit"}
-"""By the class of a limiter, the method that returns such a limiter."""
+"""For each class of limiters, the name of the method that returns such a limiter."""
 GIVES: Final[dict[type, str]] = {
     RateLimiter: "limits a rate, and has no slots",
     SlotLimiter: "limits what is in progress, and is asked for slots alone",
@@ -29,7 +29,7 @@ def limiter_of(table: Decider, bans: Bans | None = None) -> Limiter:
 
 
 def checked_kind(name: str, limiter: object, kind: type[AnyLimiter]) -> AnyLimiter:
-    """Returns `limiter` if it is a `kind`. Raises InvalidSetting for the setting called `name` if it is not."""
+    """Returns `limiter` if it is a `kind`. Otherwise raises InvalidSetting, for the setting called `name`."""
     if isinstance(limiter, kind):
         return limiter
     if isinstance(limiter, Limiter):

@@ -39,15 +39,16 @@ class Limiter:
     """A limit, which decides from this process's memory: a `RateLimiter` or a `SlotLimiter`."""
 
     _elsewhere: ClassVar[tuple[Collection[str], str]] = ((), "")
-    """The names that only another class of limiters has, and a remedy for the message about them."""
+    """The names of methods that only another class of limiters has, and the advice that the error about them gives."""
 
     def __init__(self, control: LimitControl) -> None:
         self.control = control
-        """Methods for the agent and for guards; applications should not use them, as they may change in any release."""
+        """The limit's methods for the agent and for guards. Applications should not use them: they may change in any
+        release."""
         self._table = control.enforcement.table
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickles the limiter as its name: a copy is the limiter of that name in the process that reads it.
+        """Pickles the limiter as its name. Unpickled, it is the limiter of that name in the process that reads it.
 
         Raises TypeError if no agent of this process has the limiter.
         """
@@ -59,7 +60,7 @@ class Limiter:
     if not TYPE_CHECKING:  # a type checker reports each name that is missing
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raises AttributeError; for a method of the other class of limiters, the message shows what to write."""
+            """Raises AttributeError. For a method of the other class of limiters, the message shows what to write."""
             if name == "__signature__":  # which FastAPI reads of a dependency
                 self()
             names, remedy = self._elsewhere
@@ -67,7 +68,7 @@ class Limiter:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
-            """Raises TypeError; the message shows what to write around a function and in a route."""
+            """Raises TypeError: a limiter is no decorator. The message shows what to write around a function."""
             raise TypeError(
                 f"the limiter {self.name!r} is no function, decorator or dependency itself; write limiter.hit(key), "
                 "@limited(limiter) of reconverge.integrations.decorators, or Depends(limits(limiter)) in FastAPI"
@@ -85,11 +86,11 @@ class Limiter:
 
     @property
     def quotas(self) -> dict[str, Limit]:
-        """Returns the declared quotas, by the names that the hub and `agent.stats()` use."""
+        """Returns the quotas in force, by the names that the hub and `agent.stats()` use."""
         return self.control.quotas
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Returns the decision that a request would get now. Charges nothing: `remaining` does not deduct the cost.
+        """Returns the decision that a request would get now. Charges nothing, so `remaining` does not deduct the cost.
 
         Raises InvalidKey, InvalidCost, CostExceedsQuota and UnknownKind, as a request would.
         """
@@ -104,7 +105,7 @@ class Limiter:
         return self._table.usages(key)
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Asks the hub about `keys` ahead of their first request, so that this node knows them by then."""
+        """Asks the hub about `keys` before their first request, so that this node has their counts by then."""
         check_keys(keys)
         self._table.warm(keys)
 

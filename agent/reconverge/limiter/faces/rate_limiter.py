@@ -1,4 +1,4 @@
-"""The limiter that applications ask about a limit on a rate, such as `100/minute`."""
+"""The limiter for limits on a rate, such as `100/minute`."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class RateLimiter(Limiter):
         self.hit = self._enforcement.answers.hit  # type: ignore[method-assign]
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Whether `key` may use `cost` now; if so, the cost is charged."""
+        """Returns True and charges `cost` if `key` may use that now; else returns False and charges nothing."""
         return self._enforcement.answers.allow(key, cost, kind)
 
     def allow_many(self, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
-        """Decides as `allow` for each of `keys`, in that order, at a fraction of the price: for gateways.
+        """Decides as `allow` for each of `keys`, in that order, at a fraction of the time. Returns a list of answers.
 
         `costs` has one whole number for each key; a buffer of signed 64-bit numbers, such as `array("q")`, is not
         copied. All keys and costs are checked before anything is charged. A few hundred at a time are best: other
@@ -74,7 +74,7 @@ class RateLimiter(Limiter):
         return self._enforcement.answers.allow_many(keys, costs)
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides as `allow`; returns the decision with the numbers that response headers need."""
+        """Decides and charges as `allow`. Returns the decision, with the numbers that response headers need."""
         return self._enforcement.answers.hit(key, cost, kind)
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
@@ -197,7 +197,7 @@ class RateLimiter(Limiter):
         within: Seconds = WITHIN_S,
         on_abandon: OnAbandon = KEEP,
     ) -> Reservation:
-        """Reserves as `reserve`, but asks the hub in doubt, as `ask` does."""
+        """Reserves as `reserve`, in an event loop: asks the hub in doubt, as `ask` does, for `within` seconds."""
         check_on_abandon(on_abandon)
         within_ns = checked_within_ns(in_seconds(within))
         decision, charges = await self._enforcement.answers.ask(key, estimate, kind, within_ns, marks=True)
@@ -213,10 +213,10 @@ class RateLimiter(Limiter):
         self.control.tell(key)
 
     def reset(self, key: str) -> bool:
-        """Forgets what `key` has used, and ends its ban: here at once, on all other nodes with their next exchange.
+        """Deletes the use of `key`, and ends its ban: here at once, on all other nodes with their next exchange.
 
-        Returns whether this process has counted the key. A key that it has not counted is reset on the other nodes; a
-        warning is logged once, as requests may be counted by another key than this one.
+        Returns False if this process has not counted the key. Then the other nodes reset it, too; a warning is logged
+        once, because requests may be counted by a key that is written differently.
         """
         counted = self.control.has_counted(key)
         if not counted and not self._logged_reset:

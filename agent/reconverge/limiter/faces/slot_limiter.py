@@ -1,4 +1,4 @@
-"""The limiter that applications ask for slots of a limit on work in progress, such as `20 in flight`."""
+"""The limiter for limits on work in progress, such as `20 in flight`, which grants slots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reconverge.limiter.control import LimitControl
 
 PLAIN: Final = (1, None, None, None, FIFO, WITHIN_S, None)
-"""The default values of all arguments of `slot` but the key."""
+"""The default values of all arguments of `slot` except the key, in their order."""
 
 
 class SlotLimiter(Limiter):
@@ -74,7 +74,7 @@ class SlotLimiter(Limiter):
         return Slot(self._door, key, terms)
 
     def change(self, limit: int | str | Limit, *, costs: Mapping[str, int] | None = None) -> None:
-        """Changes the number of slots; those in use are kept. A plain number keeps the lease as it is.
+        """Changes the number of slots; those in use are kept. A plain number changes nothing else.
 
         The lease cannot change. A larger number is in force when the last node has changed; a smaller one is in force
         on each node as soon as that node has changed. A number that is published for the fleet has precedence, as long

@@ -1,4 +1,4 @@
-"""Measures how long a request waits for the hub, without the time in which its own process stands still."""
+"""Measures how long a request has waited for the hub, without the times in which its own process stood still."""
 
 # Theory of operation.
 #
@@ -32,14 +32,14 @@ from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS
 from reconverge.kernel import ShardState
 
 LOST_MAX_NS: Final = SECOND_NS
-"""The longest time, in nanoseconds, that a request waits beyond the time for the hub's answer. A process that stands
-still for longer is late with all its responses, and decides from memory."""
+"""The longest time, in nanoseconds, that a request may wait beyond its time for the hub's answer, if the process stands
+still. After a longer standstill the node decides from memory."""
 LOOK_NS: Final = MILLISECOND_NS
-"""The shortest time between two checks, in nanoseconds, while the process stands still."""
+"""The shortest sleep, in nanoseconds, before a request that waits looks again whether the hub has answered."""
 
 
 class Patience:
-    """The time that one request waits for the hub's answer; time in which this process stands still does not count."""
+    """The time that one request waits for the hub's answer. Standstills of this process do not count."""
 
     def __init__(self, shards: Sequence[ShardState], within_ns: int, began_ns: int, asked_ns: int) -> None:
         """Starts measuring the wait of a request that asks the hubs of `shards`.
@@ -61,12 +61,11 @@ class Patience:
             self._begin(now_ns)
 
     def _begin(self, now_ns: int) -> None:
-        """Gives the request its full time again, from `now_ns` on, or from `_began_ns` if that is later."""
         self._began_ns = max(self._began_ns, now_ns)
         self._stood_ns = [shard.stood_by(now_ns) for shard in self._shards]
 
     def sleep_ns(self, now_ns: int) -> int:
-        """Returns the nanoseconds to sleep from `now_ns`; 0 if the hub has not answered in time."""
+        """Returns the nanoseconds for which the request may still sleep at `now_ns`; 0 if its time is over."""
         answered_ns = min(shard.acked_ns for shard in self._shards)
         if answered_ns == -NEVER_NS:
             self._asked_ns = 1 - NEVER_NS  # the hub has all its time after its first answer, also to an earlier batch

@@ -33,9 +33,9 @@ class QueuePlace:
         self.costs = costs
         self.waker = waker
         self.counted = False
-        """Whether `WaitQueue.costs` includes the cost of this request."""
+        """Whether the cost of this request is part of `WaitQueue.costs`."""
         self.cells: list[Any] = []
-        """The key's cells, by each quota, that count this request as waiting."""
+        """For each quota, the counts of the key (a cell) that include this request as waiting."""
 
 
 class WaitQueue:
@@ -51,7 +51,7 @@ class WaitQueue:
 
     @property
     def first(self) -> QueuePlace | None:
-        """Returns the place whose request may go next; None if the queue is empty."""
+        """Returns the first place of the queue; None if the queue is empty."""
         while True:
             try:
                 return next(iter(self._tickets), None)
@@ -68,7 +68,7 @@ class WaitQueue:
         return ticket
 
     def leave(self, ticket: QueuePlace) -> QueuePlace | None:
-        """Removes a place. Returns the new first place; None if the first place has not changed, or none is left."""
+        """Removes a place. Returns the new first place if the first place was removed and others remain; else None."""
         was_first = self.first is ticket
         del self._tickets[ticket]
         if ticket.counted:
@@ -78,7 +78,7 @@ class WaitQueue:
         return self.first if was_first else None
 
     def due(self, now_ns: int) -> list[QueuePlace]:
-        """Returns the places whose requests should be awake at `now_ns`."""
+        """Returns the places of requests that are to be woken at `now_ns`, in nanoseconds."""
         return [ticket for ticket in self._tickets if ticket.waker.due_ns <= now_ns]
 
     def __iter__(self) -> Iterator[QueuePlace]:

@@ -1,4 +1,4 @@
-"""Makes requests wait for their turn, in any number of event loops and threads of one process."""
+"""Makes requests wait until there is room, in the event loops and threads of one process."""
 
 # Theory of operation.
 #
@@ -54,7 +54,7 @@ from reconverge.runtime.threads import Section, WakeEvent, green_threads, thread
 Steps: TypeAlias = Generator[int, None, Decision]
 """The steps of a waiting request: yields the nanoseconds to sleep, unless its waker wakes it; returns the decision."""
 WayOut: TypeAlias = Callable[[str, Costs], Decision]
-"""A function that answers the waiting requests of a limit which was switched off or into shadow."""
+"""A function that decides about a request which waited until the limit was switched off or into shadow."""
 
 SLEEP_MAX_NS = 3600 * SECOND_NS
 """The longest single sleep, in nanoseconds: a longer one may not fit into the operating system's numbers."""
@@ -66,25 +66,31 @@ class Waiting:
     def __init__(self, limit: Decider) -> None:
         self._gate = gate_of(limit)
         self._table = limit.tables[0]
-        """The table of the first quota, for data that are the same for all quotas of the limit."""
+        """The table of counts of the limit's first quota, for facts that are the same for all its quotas."""
         self._section = Section()
-        """The section that guards the queues; a thread leaves it before it calls the gate."""
+        """The section that guards the queues. A thread leaves it before it tries to charge a request."""
         self._queues: dict[str, WaitQueue] = {}
         self._tickets: dict[Waker, QueuePlace] = {}
         """The queue places of all waiting requests, and of those that are about to wait, by waker."""
         self._put_off: deque[tuple[str, QueuePlace | None]] = deque()
-        """Work to do when the section is free: a key with a place to remove, or with None to wake its first request."""
+        """Work to do once no thread changes the queues: for each key, a place to remove, or None to wake its first
+        request."""
         clock = self._table.kernel.clock
         self.manual = clock if isinstance(clock, ManualClock) else None
-        """The node's clock if a test advances it by hand: it then wakes waiting requests itself. Else None."""
+        """The node's clock if a test sets its time by hand; else None. Such a clock wakes waiting requests itself."""
         self._way_out: WayOut | None = None
         self.barred: Callable[[str], Decision | None] | None = None
-        """A function that returns the refusal of a banned key, and None for other keys; None if there are no bans."""
+        """A function that returns the refusal of a banned key, and None for any other key. None if the limit has no
+        bans."""
 
     async def wait(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
     ) -> Decision:
-        """Makes the request wait in the running event loop, and returns the decision."""
+        """Makes a request wait in the running event loop until there is room. Returns the decision.
+
+        Refuses after `timeout` seconds, or if `max_queue` requests wait; None means no bound. With `lifo`, the last
+        goes first.
+        """
         waker = LoopWaker()
         steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
         try:
@@ -95,7 +101,10 @@ class Waiting:
     def wait_blocking(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, *, lifo: bool = False
     ) -> Decision:
-        """Makes the request wait on the calling thread, and returns the decision."""
+        """Makes a request wait on the calling thread, as `wait`. Returns the decision.
+
+        Raises RuntimeError if an event loop runs on this thread.
+        """
         if timeout != 0 and has_a_loop():
             raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
         waker = thread_waker()
@@ -116,12 +125,12 @@ class Waiting:
         return sum(map(len, list(self._queues.values())))
 
     def tell(self, key: str) -> None:
-        """Wakes the first request that waits for a key, as there may be room now."""
+        """Wakes the first request that waits for `key`, because there may be room now."""
         if key in self._queues:  # without a lock, as mostly no request waits
             self._wake_first(key)
 
     def let_out(self, way_out: WayOut | None) -> None:
-        """Makes all requests that wait, now or later, return the answer of `way_out`; None lets later ones wait."""
+        """Makes all requests that wait, now or later, return the answer of `way_out`. With None, requests wait."""
 
         def note() -> list[QueuePlace]:
             self._way_out = way_out
@@ -141,9 +150,9 @@ class Waiting:
     def steps(
         self, key: str, costs: Costs, timeout: float | None, max_queue: int | None, waker: Waker, *, lifo: bool = False
     ) -> Steps:
-        """Charges the request if there is room; else queues it, and tries again when it is first and room may exist.
+        """Charges a request if there is room; else queues it, and tries again when it is first and there may be room.
 
-        With `lifo` it joins the queue at its head. A generator: yields nanoseconds to sleep, returns the decision.
+        With `lifo` it joins the queue at its head. A generator: yields nanoseconds to sleep, and returns the decision.
         """
         gate, key = self._gate, self._table.check_key(key)
         timeout_ns, room = checked_timeout_ns(timeout), checked_room(max_queue)
@@ -199,8 +208,8 @@ class Waiting:
     def _join(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
         """Adds a place at the queue's end, or with `lifo` at its head, and returns True.
 
-        Returns False if the queue has `room` places already, or if the caller, such as a signal handler, has
-        interrupted this thread in the middle of changing a queue.
+        Returns False if the queue has `room` places already, or if this call, as in a signal handler, has interrupted
+        this thread while it changed a queue.
         """
         if self._section.entered():
             return False
@@ -222,7 +231,7 @@ class Waiting:
         return True
 
     def _step_out(self, key: str, waker: Waker) -> None:
-        """Removes a waiting request from all data, wherever it was interrupted. A second call does nothing."""
+        """Removes a waiting request from the queue and all other records. A second call does nothing."""
         ticket = self._tickets.get(waker)
         if ticket is None:
             return
@@ -231,7 +240,7 @@ class Waiting:
         self._tickets.pop(waker, None)
 
     def _leave(self, key: str, ticket: QueuePlace) -> None:
-        """Removes a place from its queue; if another place becomes the first, wakes its request."""
+        """Removes a place from its queue. If another place becomes the first, wakes its request."""
         if self._section.entered():
             self._put_off.append((key, ticket))
             return
@@ -242,7 +251,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _remove(self, key: str, ticket: QueuePlace) -> bool:
-        """Removes a place from its queue; returns whether another one has become the first."""
+        """Removes a place from its queue. Returns whether another place has become the first."""
         queue = self._queues.get(key)
         if queue is None or ticket not in queue:
             return False
@@ -254,7 +263,10 @@ class Waiting:
         return becomes_first
 
     def _wake_first(self, key: str, *, only_if_lost: bool = False) -> None:
-        """Wakes the first request that can be woken; with `only_if_lost`, only if requests before it were removed."""
+        """Wakes the first request of `key` that can be woken.
+
+        Removes requests of closed event loops, which cannot. With `only_if_lost`, wakes only if it has removed any.
+        """
         if self._section.entered():
             self._put_off.append((key, None))
             return
@@ -273,7 +285,7 @@ class Waiting:
             self._see_to_what_was_put_off()
 
     def _first(self, key: str) -> tuple[QueuePlace | None, bool]:
-        """Returns the first place that can be woken, or None, and whether places of closed event loops were removed."""
+        """Returns the first place that can be woken, or None; and True if places of closed event loops were removed."""
         lost = False
         while True:
             queue = self._queues.get(key)
@@ -284,7 +296,7 @@ class Waiting:
             lost = True
 
     def _see_to_what_was_put_off(self) -> None:
-        """Does the work in `_put_off`, which signal handlers and finalizers left to the interrupted thread."""
+        """Does the work that signal handlers and finalizers have left in `_put_off`."""
         while self._put_off and not self._section.entered():
             try:
                 key, ticket = self._put_off.popleft()
@@ -319,7 +331,7 @@ class LoopWaker:
                 self._loop.call_soon_threadsafe(self._rung.set)
 
     async def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for `at_most_ns` rounded up to the millisecond: event loops are no finer."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds (None: no bound), rounded up to the millisecond."""
         alarm = None
         if at_most_ns is not None and at_most_ns < NEVER_NS:
             milliseconds = ceil(min(at_most_ns, SLEEP_MAX_NS) / MILLISECOND_NS)
@@ -345,12 +357,12 @@ class ThreadWaker:
         self._waker.wake()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for `at_most_ns` nanoseconds; for SLEEP_MAX_NS at most, also if it is None."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds, at most SLEEP_MAX_NS; None means SLEEP_MAX_NS."""
         self._waker.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
 
 
 class GreenWaker:
-    """Wakes a green thread. While one sleeps, the other green threads of the same system thread go on."""
+    """Wakes a green thread. While a green thread sleeps, the others of the same system thread run."""
 
     gone = False
 
@@ -362,7 +374,7 @@ class GreenWaker:
         self._rung.set()
 
     def sleep(self, at_most_ns: int | None) -> None:
-        """Sleeps until woken, or for `at_most_ns` nanoseconds; for SLEEP_MAX_NS at most, also if it is None."""
+        """Sleeps until woken, or for `at_most_ns` nanoseconds, at most SLEEP_MAX_NS; None means SLEEP_MAX_NS."""
         self._rung.wait(min(NEVER_NS if at_most_ns is None else at_most_ns, SLEEP_MAX_NS) / SECOND_NS)
         self._rung.clear()
 
@@ -373,7 +385,7 @@ def thread_waker() -> ThreadWaker | GreenWaker:
 
 
 def waiting_at(limit: Decider) -> Waiting:
-    """Returns the queues of a limit, which all its limiters share; the limit's tables wake their requests."""
+    """Returns the queues of a limit. All limiters of the limit share them."""
     first = limit.tables[0].listeners
     waiting = first.get(limit.name)
     if waiting is None:
@@ -386,12 +398,12 @@ def waiting_at(limit: Decider) -> Waiting:
 
 
 def queued_at(table: Table) -> int:
-    """Returns the number of requests on this node that wait for a quota, in all limits that it belongs to."""
+    """Returns the number of requests on this node that wait for the quota of `table`, in all limits that have it."""
     return sum(each.queued for each in list(table.listeners.values()) if isinstance(each, Waiting))
 
 
 def checked_timeout_ns(timeout: object) -> int:
-    """Returns the longest wait in nanoseconds, from `timeout` in seconds; NEVER_NS for None. Raises InvalidSetting."""
+    """Returns the longest wait in nanoseconds for a `timeout` in seconds; NEVER_NS for None. Raises InvalidSetting."""
     if timeout is None:
         return NEVER_NS
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
@@ -400,7 +412,7 @@ def checked_timeout_ns(timeout: object) -> int:
 
 
 def checked_room(max_queue: object) -> int | None:
-    """Returns the largest number of waiting requests; None for no bound. Raises InvalidSetting."""
+    """Returns the largest number of requests that may wait; None for no bound. Raises InvalidSetting."""
     if max_queue is None:
         return None
     if isinstance(max_queue, bool) or not isinstance(max_queue, int) or max_queue < 0:
