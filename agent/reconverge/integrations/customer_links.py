@@ -36,7 +36,8 @@ PAGE: Final = "/my-limits"
 MAGIC: Final = b"reconverge-customer-link-1 "
 """The beginning of every signed text, so that no signature of other data with the same secret is valid for a link."""
 EXPIRES_MAX: Final = 99_999_999_999
-"""The year 5138; a larger number is probably in milliseconds."""
+"""The largest time of a link's end, in seconds since 1970: the year 5138. A larger number is probably in
+milliseconds."""
 ENCODED_MAX: Final = 4 * -(-IDENTITY_BYTES_MAX // 3)
 LINK_MAX: Final = ENCODED_MAX + 11 + 64 + 2
 _LINK: Final = re.compile(r"([A-Za-z0-9_-]+)\.([1-9][0-9]{0,10})\.([0-9a-f]{64})", re.ASCII)

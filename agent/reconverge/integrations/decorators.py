@@ -117,7 +117,6 @@ def limited(
 
 
 def _checked_wait(wait: bool | Seconds) -> bool | float:  # noqa: FBT001  # as the user gives it
-    """Returns `wait` in seconds, or as it is if it is True or False. Raises InvalidSetting for any other value."""
     seconds = in_seconds(wait)
     if not isinstance(seconds, bool) and not (isinstance(seconds, int | float) and seconds >= 0):
         raise InvalidSetting("wait", seconds, "is neither True nor a number of seconds")
@@ -179,7 +178,7 @@ def _check_functions(**found: object) -> None:
 
 
 def _check_taken(function: Callable[..., object], **found: object) -> None:
-    """Raises InvalidSetting for a function that no call of `function` has the right number of arguments for."""
+    """Raises InvalidSetting for each function in `found` that cannot be called with the arguments of `function`."""
     named = list(inspect.signature(function).parameters.values())
     least = sum(each.default is each.empty for each in named)
     if all(each.kind is each.POSITIONAL_OR_KEYWORD for each in named):
@@ -274,7 +273,7 @@ class _Call:
         return limiter.slot(key, cost, kind=kind, timeout=timeout, max_queue=room, within=asks_s)
 
     def _asked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, int, str | None]:
-        """Returns a call's key, cost and kind. Raises InvalidKey, and the errors of the user's functions."""
+        """Returns a call's key, cost, and kind or None. Raises InvalidKey, and the errors of the user's functions."""
         found = self._key(*args, **kwargs) if callable(self._key) else self._key or EVERY_CALL
         key = written(found)
         if key is None:
@@ -287,7 +286,7 @@ class _Call:
         return fitting(plain(key), self._limiter.control.key_bytes_max), cost, kind
 
     def _check(self, decision: Decision, asked: tuple[str, int, str | None]) -> None:
-        """Counts a call in the meter, if there is one. Raises RateLimited if the call is refused.
+        """Raises RateLimited if `decision` refuses the call. Counts the call in the meter, if there is one.
 
         `asked` is the call's key, cost and kind.
         """

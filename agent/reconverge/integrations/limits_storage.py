@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 else:
 
     class Missing:
-        """Stands in for base classes that the library `limits` lacks before versions 4.1 and 4.2."""
+        """An empty class in place of base classes that the library `limits` lacks before versions 4.1 and 4.2."""
 
     SlidingWindowCounterSupport = getattr(library, "SlidingWindowCounterSupport", Missing)
     TimestampedSlidingWindow = getattr(library, "TimestampedSlidingWindow", object)

@@ -23,7 +23,7 @@ else:
     import limits.storage.base
 
     class Missing:
-        """Stands in for base classes that the library `limits` lacks before versions 4.1 and 4.2."""
+        """An empty class in place of base classes that the library `limits` lacks before versions 4.1 and 4.2."""
 
     SlidingWindowCounterSupport = getattr(library, "SlidingWindowCounterSupport", Missing)
     TimestampedSlidingWindow = getattr(limits.storage.base, "TimestampedSlidingWindow", object)
@@ -65,7 +65,7 @@ class AsyncReconvergeStorage(
         return self.book.now() + self.book.resets_in(key)
 
     async def check(self) -> bool:
-        """Whether the hub answers, checked in a thread, as `StorageLimits.check` does."""
+        """Returns whether the hub answers, as `StorageLimits.check`, which a thread calls."""
         return await asyncio.to_thread(self.book.check)
 
     async def reset(self) -> int | None:

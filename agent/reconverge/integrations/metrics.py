@@ -38,7 +38,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The name, kind and labels of a metric that every agent has."""
+    """The name, kind and labels of one metric, which every agent has."""
 
     name: str
     """The name in Prometheus, with the suffix that Prometheus gives to counters."""

@@ -37,7 +37,8 @@ except ImportError as error:
 TOTAL: Final = "_total"
 """The suffix of a counter's name, which prometheus-client adds itself."""
 LIVE_MODES: Final = {"reconverge_staleness_seconds": "livemax"}
-"""The modes of prometheus-client by which gauges of several workers are combined; other gauges are summed."""
+"""The mode of prometheus-client by which the values of several workers are combined, for each gauge that is not
+summed."""
 
 
 class AgentCollector(Collector):

@@ -28,7 +28,7 @@ class NumberFields(NamedTuple):
 
 
 class RefusalMark(NamedTuple):
-    """A sign of a kind of refusal: the header field `field` with a value that begins with `begins`, in any case."""
+    """A sign of one kind of refusal: the field `field` has a value that begins with `begins`, in any case."""
 
     field: str
     begins: str
@@ -36,7 +36,7 @@ class RefusalMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How a server states its limits.
+    """The way in which one server states its limits, by statuses and header fields.
 
     Args:
         name: the name of the service, for messages.

@@ -165,7 +165,7 @@ class RateLimitMiddleware:
 
 
 def adding(start_response: StartResponse, outcome: Admitted) -> StartResponse:
-    """Wraps `start_response` to add the response fields of an outcome that has no costs to settle.
+    """Returns a `start_response` that adds the response fields of `outcome`, which has no costs to settle.
 
     This is a function, because making and calling an object would take twice the time, for each request.
     """
@@ -181,7 +181,7 @@ def adding(start_response: StartResponse, outcome: Admitted) -> StartResponse:
 
 
 def says_when_to_retry(headers: Iterable[tuple[str, str]]) -> bool:
-    """Whether the application's response has a Retry-After field, and thus is a refusal itself."""
+    """Returns whether a response has a Retry-After field, and so is a refusal by the application itself."""
     for name, _ in headers:  # noqa: SIM110  # faster than a generator, for each response
         if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
             return True

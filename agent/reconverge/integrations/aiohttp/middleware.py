@@ -109,8 +109,7 @@ class Limits(LimitsOfApp):
     async def _look(self, app: web.Application) -> None:
         """Logs a warning at startup for each rule whose paths match no route of the application.
 
-        The check is repeated at the first request, because only a request shows the prefix at which a sub-application
-        is mounted.
+        The check is repeated at the first request: only then the prefix at which a sub-application is mounted is known.
         """
         self._unmatched.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)
@@ -199,7 +198,7 @@ class Limits(LimitsOfApp):
             serving.add_fields(response)
 
     def _deciding(self, rules: Sequence[Declared]) -> Decide | None:
-        """Returns a function that decides by `rules` about aiohttp's own request; None without a fast path for them."""
+        """Returns a function that decides by `rules` about aiohttp's own request; None if they have no fast path."""
         pipeline = self.guard.pipeline(rules, in_request)
         return None if pipeline is None else pipeline.decide
 
@@ -210,10 +209,10 @@ class Limits(LimitsOfApp):
         decide: Decide | None,
         handle: Callable[[], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """Checks a request and runs its handler with `handle`; then settles the costs and adds the response fields.
+        """Checks a request by `rules` and calls `handle`, its handler. Returns the response with the limits' fields.
 
-        If this call is inside another one for the same request (of the middleware, or of a decorator), the outer call
-        settles the costs and adds the fields.
+        Settles the costs afterwards. If this call is inside another one for the same request (of the middleware, or of
+        a decorator), the outer call settles the costs and adds the fields.
         """
         serving = request.get(SERVING)
         if isinstance(serving, _Serving):
@@ -317,7 +316,7 @@ class _Serving:
         self._finish(Response(CANCELLED if gone else FAILED, complete=False))
 
     def decided(self, outcome: Outcome) -> web.StreamResponse | None:
-        """Stores an outcome. Returns the response to a refused request; None if the request may go on."""
+        """Stores an outcome. Returns the response to a refused request; None if the request is admitted."""
         self.unsettled = self.unsettled or outcome.unsettled
         if go_on(self.outcomes, outcome):
             return None
@@ -369,7 +368,6 @@ def _misplaced(limits: object, handler: object) -> str:
 
 
 def _request_in(args: tuple[Any, ...]) -> web.Request:
-    """Returns the request among a handler's arguments, or that of the `View` given as `self`. Raises TypeError."""
     for each in args:
         if isinstance(each, web.Request):
             return each

@@ -57,7 +57,6 @@ def _methods_of(route: web.AbstractRoute) -> frozenset[str] | None:
 
 
 def _added(app: web.Application) -> Iterator[tuple[web.AbstractRoute, str]]:
-    """Yields aiohttp's route objects of an application and its sub-applications, each with its pattern."""
     for resource in _resources(app):
         if not isinstance(resource.get_info().get("app"), web.Application):
             yield from ((route, resource.canonical) for route in resource)

@@ -119,7 +119,7 @@ class AsgiRequest(Located):
         return (template,) if isinstance(template, str) else ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the patterns of all routes of Starlette or FastAPI that match the path."""
+        """Returns the patterns of all routes of Starlette or FastAPI that match the path, found by a search."""
         return templates_for(self.raw, self._router, self._root)
 
     @property
@@ -257,9 +257,9 @@ class RateLimitMiddleware:
             await refuse(outcome, scope, receive, send)
 
     def _look(self, scope: Scope, send: Send) -> Send:
-        """Logs a warning for rules whose paths match no route, at startup and at the first request.
+        """Logs a warning for rules whose paths match no route, at startup and again at the first request.
 
-        Only a request shows the prefix at which the application is mounted. Returns the `send` to use from then on.
+        Only a request shows the prefix at which the application is mounted. Returns the `send` with which to go on.
         """
         if self._router is None:
             self._find_router()

@@ -82,7 +82,7 @@ def _in_header(wanted: bytes) -> Finder:
 def _kept(scope: Mapping[str, Any]) -> Sequence[Any]:
     """Returns the header fields of an ASGI scope.
 
-    Fields that come as an iterator are first replaced by a list in the scope, so that they can be read again.
+    If the fields are an iterator, first puts a list of them into the scope, so that they can be read again.
     """
     headers = scope["headers"]
     if not isinstance(headers, Sequence):
@@ -107,7 +107,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 
 
 def in_scope(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
-    """Returns two functions that read an ASGI scope: one finds a rule's key, the other the route or scope beside it.
+    """Returns two functions that read an ASGI scope: the first finds a rule's key, the second its route or scope.
 
     The second is None if the rule counts neither by route nor by `scope`. Returns None in place of both if the key
     function itself must be called. The rule must apply to all requests.

@@ -35,7 +35,7 @@ def field_name(name: str) -> bytes:
 
 
 def adding(send: Send, outcome: Admitted) -> Send:
-    """Wraps `send` to add the response fields of an outcome that has no costs to settle.
+    """Returns a `send` that adds the response fields of `outcome`, which has no costs to settle.
 
     This is a function, because making and calling an object would take twice the time, for each request.
     """
@@ -96,7 +96,7 @@ class Decided(list[Outcome]):
         return merged(headers, fields_together(self, refused=says_when_to_retry(headers)))
 
     def settle(self, response: Response, *, spent: bool = True) -> None:
-        """Settles the costs of all outcomes by `response`. A cost that was settled before does not change.
+        """Settles the costs of all outcomes by `response`: corrects each charge to the true cost, once.
 
         If `spent` is False, costs of rules with `settle="spent"` stay open.
         """
@@ -162,7 +162,7 @@ class Sending:
         return self._settling(message) if self._decided.unsettled else self._send(message)
 
     async def _settling(self, message: Message) -> None:
-        """Sends a message. If it ends the response, settles the costs, except those that background tasks may raise."""
+        """Sends a message. If it ends the response, settles all costs except those with `settle="spent"`."""
         await self._send(message)
         kind = message["type"]
         if kind == "http.response.body":
@@ -216,7 +216,7 @@ async def serve_deciding(app: App, scope: Scope, receive: Receive, send: Send, d
 
 
 async def no_more() -> None:
-    """Does nothing; drops a message of the application after a websocket was closed or a request was answered."""
+    """Drops a message of the application, after its websocket was closed or its request was answered."""
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
@@ -227,7 +227,7 @@ def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
 
 
 def says_when_to_retry(headers: Headers) -> bool:
-    """Whether the application's response has a Retry-After field, and thus is a refusal itself."""
+    """Returns whether a response has a Retry-After field, and so is a refusal by the application itself."""
     for name, _ in headers:  # noqa: SIM110  # faster than a generator, for each response
         if len(name) == RETRY_AFTER_LENGTH and name.lower() == RETRY_AFTER_NAME:
             return True

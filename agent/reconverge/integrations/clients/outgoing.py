@@ -30,7 +30,8 @@ from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
 
 TIMEOUT_S: Final = 30.0
 NAP_S: Final = 1.0
-"""The longest single sleep, in seconds: a pause may become longer meanwhile, by a response to another worker."""
+"""The longest single sleep, in seconds, of a paused call. Then the call checks whether another response has made the
+pause longer."""
 EVERY_KEY: Final = f"{OURS}all"
 """The key of a pause that stops the calls with any key."""
 
@@ -168,7 +169,7 @@ class Outgoing:
     def admit_blocking(
         self, key: str, cost: int = 1, method: str | None = None, path: str | None = None
     ) -> Decision | None:
-        """Does the same as `admit` for synchronous clients: blocks the thread while the call waits."""
+        """Waits as `admit` on the calling thread, for synchronous clients. Returns the decision, or None."""
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
         keys = self._paused_by(key, method, path)
@@ -196,10 +197,11 @@ class Outgoing:
         method: str | None = None,
         path: str | None = None,
     ) -> None:
-        """Adapts to the server's limits, by the status and the header fields of a response.
+        """Adapts later calls to the server's limits, by the status and the header fields of a response.
 
-        If the server refuses, later calls on all nodes wait until the time that it names, and nothing is charged. If
-        it reports less remaining quota than the limiter has, the difference is charged until the quota is renewed.
+        If the server refuses, later calls on all nodes wait until the time that the server names, and nothing is
+        charged. If the server reports less remaining quota than the limiter has, the difference is charged until the
+        quota is renewed.
         """
         if not self._listens:
             return
@@ -288,7 +290,7 @@ class Outgoing:
 
 
 def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
-    """Returns a refusal by the pause named `pause`, with the other values of `grounds`, the quota's decision."""
+    """Returns a refusal by the pause named `pause`, for `retry_after` seconds. All else is as in `grounds`."""
     return replace(
         grounds,
         binding=pause,
@@ -302,7 +304,7 @@ def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
 
 
 def used_up(where: str, decision: Decision) -> str:
-    """Returns an error message for a call to the server `where` that was not sent."""
+    """Returns an error message for a call to the server `where` that was not sent, because `decision` refuses."""
     if decision.binding.endswith(PAUSE):
         reason = f"the server has refused calls, so none of {decision.binding.removesuffix(PAUSE)!r} is sent"
     else:

@@ -1,4 +1,4 @@
-"""Reads what a server states about its limits in the header fields of one response.
+"""Reads the limits of a server from the header fields of one of its responses.
 
 Sources: RFC 9110 (Retry-After, Date, Age), draft-ietf-httpapi-ratelimit-headers-11, -07 and -06, and the documentation
 of the services in `reconverge.integrations.servers`.
@@ -55,7 +55,8 @@ _NUMBER: Final = re.compile(r"\d{1,20}(?:\.\d{1,20})?", re.ASCII)
 _MILLISECONDS: Final = ("retry-after-ms", "x-ms-retry-after-ms")
 
 Reach = Literal["quota", "operation", "all"]
-"""The calls that a refusal stops: those that use the quota, those of the same operation, or all."""
+"""The calls that a server's refusal stops: those that use the same quota ("quota"), those of the same method and path
+("operation"), or all calls ("all")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The statements of one response about the server's limits."""
+    """The contents of one response about the server's limits: numbers, and the time to pause."""
 
     pause: float | None = None
     """The seconds for which calls are to stop; None if the response is no refusal."""
@@ -84,10 +85,10 @@ class Heard:
 def heard(
     status: int, fields: Mapping[str, str], *, now: float, server: Server = ANY_SERVER, resource: str | None = None
 ) -> Heard:
-    """Returns the statements of a response; `fields` finds names in any case, `now` is in seconds since 1970.
+    """Returns the contents of a response about the server's limits.
 
-    `resource` is the server's name of the quota that the call used, if that is known. A malformed field counts as
-    missing, because the client cannot correct the server.
+    `fields` finds names in any case; `now` is in seconds since 1970. `resource` is the server's name of the quota that
+    the call used, if that is known. A malformed field counts as missing, because the client cannot correct the server.
     """
     now = _moment(_field(fields, "Date")) or now
     age = _duration(_field(fields, "Age")) or 0.0

@@ -39,7 +39,7 @@ NAMES_LOGGED_MAX: Final = 16
 
 
 class ServerNumbers:
-    """Applies the numbers in a server's responses to one limiter, as far as they are about the limiter's quotas."""
+    """Charges one limiter down to the numbers in a server's responses, if they are about the limiter's quotas."""
 
     def __init__(self, limiter: RateLimiter, resource: str | None) -> None:
         self._limiter = limiter

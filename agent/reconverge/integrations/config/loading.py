@@ -315,7 +315,7 @@ class MistakeLocator:
         self._arguments = arguments
 
     def that(self, problem: str, *path: str | int) -> InvalidConfiguration:
-        """Returns the error for a problem with the setting at `path`, with its source, its field and its line."""
+        """Returns an error about a problem with the setting at `path`, with the source, the field and the line."""
         field, top = ".".join(map(str, path)), str(path[0]) if path else ""
         if says(spelled_out(self._arguments), path):
             return InvalidConfiguration(ARGUMENTS, problem, field=field)
@@ -334,7 +334,7 @@ class MistakeLocator:
     def of(self, error: ValidationError) -> InvalidConfiguration:
         """Returns InvalidConfiguration for the most important mistake in pydantic's `error`.
 
-        It has no values of settings, which may be secrets.
+        The message shows no values of settings, which may be secrets.
         """
         first = weightiest(error.errors(include_url=False))
         path = [part for part in first["loc"] if part != "[key]"]
@@ -387,7 +387,7 @@ def load(
 def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
     """Returns the agent that the settings describe, with all its limits. Raises InvalidConfiguration.
 
-    `instead` replaces or adds some of the agent's settings.
+    `instead` are settings of the agent that replace those in `settings`, or are added.
     """
     variables_are_read()
     with finding.when("hub"):

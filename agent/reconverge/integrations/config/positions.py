@@ -25,7 +25,8 @@ CHARACTERS_MAX: Final = 1 << 20
 UTF8_BYTES_MAX: Final = 4
 """The most bytes of one character in UTF-8."""
 VALUES_MAX: Final = 4 * CHARACTERS_MAX
-"""The most values in a YAML file, each counted once per reference: with references, a few lines can yield billions."""
+"""The most values in a YAML file. A value counts once for each reference to it, because a few lines of references can
+mean billions of values."""
 DEPTH_MAX: Final = 50
 """The deepest nesting of tables and lists that is read; settings have five levels. Parsers fail at various depths."""
 TOO_DEEP: Final = f"more than {DEPTH_MAX} levels of nested tables and lists"
@@ -278,7 +279,7 @@ class _Once(yaml.SafeLoader):
 
 
 def bytes_of(path: Path, bytes_max: int) -> bytes:
-    """Returns the bytes of a regular file, the first `bytes_max` at most. Raises InvalidConfiguration."""
+    """Returns the first `bytes_max` bytes of a regular file. Raises InvalidConfiguration if it cannot be read."""
     try:
         if path.exists() and not path.is_file():
             raise InvalidConfiguration(
@@ -296,7 +297,6 @@ def bytes_of(path: Path, bytes_max: int) -> bytes:
 
 
 def _text_of(path: Path, characters_max: int) -> str:
-    """Returns a file's text, without a byte order mark. Raises InvalidConfiguration."""
     written = bytes_of(path, UTF8_BYTES_MAX * characters_max + len(BOM_UTF8) + 1)
     try:
         text = written.decode("utf-8-sig")

@@ -15,7 +15,7 @@ from reconverge.limit.grammar import UNITS_S
 
 
 def says(said: Any, path: tuple[str | int, ...]) -> bool:
-    """Whether `said`, the settings of one source, have a value at a path."""
+    """Returns whether `said`, the settings of one source, have a value at `path`."""
     for part in path:
         if not isinstance(said, Mapping) or part not in said:
             return False
@@ -55,7 +55,7 @@ DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
 
 
 def weightiest(mistakes: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns the mistake to report: the first misspelt name, or if there is none, the first mistake.
+    """Returns the mistake to report: the first misspelt name, or, without misspelt names, the first mistake.
 
     A misspelt name may be the reason why another setting is missing.
     """

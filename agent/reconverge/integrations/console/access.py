@@ -34,15 +34,17 @@ from reconverge.integrations.contracts.tokens import ANONYMOUS, Role, Token, Tok
 
 COOKIE: Final = "reconverge_console"
 FIELD: Final = "x-reconverge-console"
-"""The header field in which the page's script sends the visitor's word (`Visitor.word`) when it requests a change."""
+"""The header field of a request for a change. The page's script sends in it the visitor's secret word,
+`Visitor.word`."""
 NO_SESSION: Final = "behind-authentication"
 """The word that pages send in `FIELD` if the console has no sessions."""
 SESSION_S: Final = 12 * 3600
-"""The seconds for which a person stays signed in: a working day."""
+"""The seconds for which a person stays signed in: 12 hours."""
 COOKIES_CHARACTERS_MAX: Final = 65_536
 """The longest `Cookie` field that is read, the most that servers accept: long foreign cookies may come first."""
 COOKIES_MAX: Final = 8
-"""The most cookies named COOKIE that are checked: each is compared with all tokens, and other hosts may set some."""
+"""The most cookies named COOKIE that are checked in one request. Each check takes time, and other hosts of the domain
+may set such cookies."""
 _COOKIE: Final = re.compile(r"([0-9]{1,12})\.([0-9a-f]{64})")
 
 

@@ -203,7 +203,7 @@ class _Console:
             }
 
     def go_on_while(self, going_on: Callable[[], bool]) -> None:
-        """Makes event streams end once `going_on` returns False, which it does when the server shuts down."""
+        """Makes event streams end once `going_on` returns False, as it does when the server shuts down."""
         self._streams.going_on = going_on
 
     async def answer(self, request: Request) -> Response:

@@ -60,9 +60,9 @@ class CustomerPage:
         self._kept.clear()
 
     def opened(self, links: list[str]) -> CustomerLink:
-        """Returns the customer of the only link in `links`.
+        """Returns the content of the only link in `links`: its customer and its end.
 
-        Raises Problem (403) if there is not exactly one link, or it is invalid; the visitor does not learn which.
+        Raises Problem (403) if there is not exactly one link, or the link is invalid; the visitor does not learn which.
         """
         link = self._links.opened(links[0]) if len(links) == 1 else None
         if link is None:

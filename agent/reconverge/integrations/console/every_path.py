@@ -1,4 +1,4 @@
-"""A Starlette route that accepts all paths, for an application that finds the path in a table of its own."""
+"""A Starlette route that accepts all paths, for an application with a table of paths of its own."""
 
 from __future__ import annotations
 

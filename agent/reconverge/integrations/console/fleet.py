@@ -65,7 +65,7 @@ def exposure(limits: Sequence[tuple[LimitSnapshot, bool]]) -> tuple[float | None
 
 
 def view_of(nodes: Sequence[Node]) -> dict[str, Any]:
-    """Returns the data of all pages about the fleet, as a dict for JSON."""
+    """Returns the data of all console pages about the fleet, as a dict that JSON can express."""
     nodes = sorted(nodes, key=lambda node: (node.newest.host, node.newest.pid, node.name))[:NODES_SHOWN_MAX]
     return {
         "nodes": [_table_of_node(node) for node in nodes],
@@ -170,7 +170,7 @@ def _most_common(words: Iterable[str]) -> str:
 
 
 def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    """Returns the keys that have used most of their capacity; of the nodes' reports on a key, the largest counts."""
+    """Returns the keys that have used most of their capacity. If several nodes report a key, the largest use counts."""
     most: dict[tuple[str, str], tuple[int, int]] = {}
     for node in nodes:
         for each in node.newest.top if not node.silent_s else ():
@@ -184,7 +184,6 @@ def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 
 def _denials(nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    """Returns the latest refusals on all nodes, the newest first."""
     found: list[dict[str, Any]] = [
         {"at": each.at, "limit": each.limit, "count": each.count, "keys": list(each.keys), "node": node.name}
         for node in nodes

@@ -52,7 +52,7 @@ def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
 
 
 def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:
-    """Returns `usages` with one quota of those that count the key together: the one of the key's own plan.
+    """Returns `usages` with only one of the quotas that count a key together: the quota of the key's own plan.
 
     The hub answers about a quota with its capacity, or with that of the key's own quota if that is smaller. So the
     key's own quota is the smallest of those for which the hub answered with the largest capacity.
@@ -108,7 +108,6 @@ def sentence_of(usage: FleetUsage) -> str:
 
 
 def _written(seconds: float) -> str:
-    """Returns a duration as text for a person, such as `1.5 s`."""
     for unit, word in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.1f} {word}"

@@ -1,4 +1,4 @@
-"""Makes nodes leave snapshots, and reads these once for all viewers of the console."""
+"""Makes nodes leave snapshots at the hub, and reads the snapshots once for all viewers of the console."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from reconverge.integrations.console.loads import view_of_loads
 from reconverge.integrations.console.seen import SnapshotMemory
 
 LOOK_NS: Final = SECOND_NS
-"""The shortest time between two readings of the snapshots, however many pages are open."""
+"""The shortest time, in nanoseconds, between two readings of the snapshots, however many pages are open."""
 RENEW_NS: Final = 5 * SECOND_NS
-"""The time after which the console renews its mark at the hub; nodes leave snapshots while there is a mark."""
+"""The time, in nanoseconds, after which the console renews its mark at the hub. Nodes leave snapshots while there is a
+mark."""
 FLEET: Final = "fleet"
 PROCESS: Final = "process"
 
@@ -56,7 +57,7 @@ class Live:
             return self._nodes.all()
 
     async def view(self) -> dict[str, Any]:
-        """Returns the data of all pages about the fleet, as a dict for JSON."""
+        """Returns the data of all console pages about the fleet, as a dict that JSON can express."""
         nodes = await self.nodes()
         if self._view is None or self._view[0] != self._looked_ns:
             looked_ns = self._looked_ns

@@ -38,7 +38,10 @@ class _Rates:
     would_refuse: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, now: StackLoad, before: StackLoad | None, passed_s: float) -> None:
-        """Adds a stack's requests per second between two snapshots, `passed_s` apart; nothing if `before` is None."""
+        """Adds to the sums a stack's requests per second between two snapshots, which are `passed_s` seconds apart.
+
+        Adds nothing if `before` is None.
+        """
         if before is None or not passed_s:
             return
         for place, name in enumerate(now.classes):

@@ -13,7 +13,7 @@ REMEMBERED_S: Final = 60.0
 
 
 class SeenSnapshot(Protocol):
-    """The interface of a snapshot: it has the time at which it was made."""
+    """The interface of a node's snapshot, as far as its age is concerned."""
 
     @property
     def at(self) -> float:

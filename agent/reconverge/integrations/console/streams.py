@@ -25,7 +25,7 @@ STREAM_AGAIN: Final = b"retry: 250\n"
 """The delay after which a browser reconnects, in milliseconds, as a line of the stream."""
 
 View = Callable[[], Awaitable[dict[str, Any]]]
-"""A function that returns the data of one event: the present state of the fleet."""
+"""A function that returns the present state of the fleet, which is the data of one event."""
 
 
 class Streams:
@@ -36,7 +36,7 @@ class Streams:
         self.open = 0
         """The number of open streams."""
         self.going_on: Callable[[], bool] = lambda: True
-        """Returns whether streams continue; returns False when the server shuts down."""
+        """A function that returns False once the server shuts down; then all streams end."""
 
     def begin(self) -> StreamingResponse:
         """Returns the response of a new stream, which must be sent. Raises Problem (503) if there are too many."""

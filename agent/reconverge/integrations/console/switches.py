@@ -19,15 +19,15 @@ from reconverge.published.settings import SETTINGS, WORDS, FleetSettings, Word
 from reconverge.published.switch_log import Turned, read_log, turned_between
 
 KEPT_S: Final = 86_400
-"""The seconds for which the first published switch is valid; later switches expire at the same time."""
+"""The seconds for which published switches are valid after the first one was published: one day."""
 TURNED_MAX: Final = 50
 """The most turns of switches that the console lists."""
 EXTENDED_S: Final = 3600
-"""The seconds for which published settings stay valid at least, once a console has turned a switch."""
+"""The shortest time, in seconds, for which published settings stay valid after a console has turned a switch."""
 
 
 class UnknownSwitch(ReconvergeError):
-    """Raised for a limit that no node has, for example a misspelt name: its switch would have no effect."""
+    """Raised for a switch of a limit that no node has, for example with a misspelt name, as it would have no effect."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no node has a limit {name[:100]!r}, so the switch would have no effect; check the name")
@@ -105,7 +105,7 @@ class FleetSwitches:
 
 
 def word_of(said: object) -> Word | None:
-    """Returns the switch that a request names; None leaves the switch to each node. Raises ValueError otherwise."""
+    """Returns the switch that a request names; None if each node is to decide. Raises ValueError otherwise."""
     if said is None:
         return None
     if not isinstance(said, str) or said not in WORDS:

@@ -35,7 +35,8 @@ LIMITS_MAX: Final = 100
 KEPT_MAX: Final = 200
 """The most periods whose sums are cached."""
 KEPT_NS: Final = 60 * SECOND_NS
-"""The nanoseconds for which sums of a past period are cached; nodes that were cut off may still report use in it."""
+"""The nanoseconds for which sums of a past period are cached. They may still change, because nodes that were cut off
+report late."""
 PRESENT_NS: Final = 5 * SECOND_NS
 READ_S: Final = 20.0
 """The most seconds that reading one chart may take."""
@@ -53,8 +54,6 @@ class Sums(NamedTuple):
 
 
 class _PageLinks:
-    """Reads usage at an agent's hub page by page, with one request to the hub for each page."""
-
     def __init__(self, agent: Agent, shards: int) -> None:
         self._agent = agent
         self.shards = shards
@@ -160,7 +159,7 @@ async def _shards(hub: Hub) -> int:
 
 
 def _ledger(hub: Hub) -> UsageLedger:
-    """Returns the usage that `hub` keeps; if it is a hub with a fallback, the usage at the main hub.
+    """Returns the record of usage that `hub` keeps; for a hub with a fallback, the record of the main hub.
 
     Nodes report no usage to a fallback. Raises HubUnavailable if the hub keeps no usage.
     """

@@ -70,19 +70,21 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "fastapi", "api") from error
 
 API_VERSION: Final = "1"
-"""The version of the API; it rises when clients have to change."""
+"""The version of the API, which rises when a change requires clients to change, too."""
 PAGE: Final = 100
 PAGE_MAX: Final = 1000
-"""The most contracts on one page of the list. Each has a kilobyte or less, as a rule."""
+"""The most contracts on one page of the list; a contract usually has a kilobyte or less."""
 CHANGES: Final = 20
 CHANGES_MAX: Final = 200
 """The most changes in one response about history; a change of the whole document contains the document twice."""
 CONTRACT_BYTES_MAX: Final = 256 * 1024
-"""The longest body with a contract; a contract with the most former limits that are allowed is a fifth of that."""
+"""The longest body with one contract, in bytes. A contract with the most former limits that are allowed has a fifth of
+that."""
 DOCUMENT_BYTES_MAX: Final = 2 * 1024 * 1024
-"""The longest body with a document: about thirty thousand customers. Checking it takes a second or two of a thread."""
+"""The longest body with a document, in bytes: about thirty thousand customers. Its check occupies a thread for a second
+or two."""
 SMALL_BYTES_MAX: Final = 64 * 1024
-"""The longest body with a version or with facts."""
+"""The longest body with a version or with facts, in bytes."""
 USE_STAYS: Final = Forgotten(
     0, 0, 0, "the use is kept, because this API has no contracts in force: erase it with `reconverge forget`"
 )
@@ -147,7 +149,7 @@ def contracts_api(
 
 
 class _Api:
-    """The operations of the API; they read and change a book, and, if given, explain and reset contracts in force."""
+    """The operations of the API: they change a book, the store of contracts, and explain contracts in force."""
 
     def __init__(
         self,
@@ -267,8 +269,8 @@ class _Api:
     ) -> tuple[int, Document]:
         """Returns the version and the contracts. Raises Problem (412) if `conditions` exclude that version.
 
-        With `identity`, the conditions are about that customer's contract. `reads`: whether the request only reads the
-        contracts, so that If-None-Match may name the present version.
+        With `identity`, the conditions are about that customer's contract. `reads` means that the request only reads
+        the contracts, so that If-None-Match may name the present version.
         """
         version, document = await self._book.read()
         exists = identity is None or identity in document.customers

@@ -105,7 +105,7 @@ InQuery = Annotated[written.Identity | None, Query()]
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Checks the tokens of requests to the contracts API, and has their long work done one piece after the other."""
+    """Checks the tokens of requests to the contracts API, and runs their long work one after the other."""
 
     tokens: TokenTable
     work: LongWork
@@ -179,7 +179,7 @@ class DoorRoute(APIRoute):
         return let_in
 
     async def _let_in(self, request: Request) -> Request:
-        """Returns a checked request, whose body has been read if one is allowed. Raises Problem if a check fails."""
+        """Checks a request, reads its body if it may have one, and returns the request. Raises Problem."""
         request.scope[AUTHOR] = self.door.tokens.name_of(request.headers.getlist("authorization"), self.role)
         known = None if self.any_query else tuple(each.alias for each in self.dependant.query_params)
         query_of(request, known)
@@ -192,8 +192,6 @@ class DoorRoute(APIRoute):
 
 
 class _Read(Request):
-    """A request whose body has been read already."""
-
     def __init__(self, request: Request, said: Any) -> None:
         super().__init__(request.scope)
         self._said = said

@@ -28,9 +28,10 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 
 QUIET_NS: Final = 60 * SECOND_NS
-"""The time in which an unreachable hub is logged once, however many requests fail because of it."""
+"""The time, in nanoseconds, in which an unreachable hub is logged only once, however many requests fail because of
+it."""
 UNUSABLE: Final = "unusable"
-"""The kind of a failure of the book other than an unreachable hub."""
+"""The kind of each failure of the book, the store of contracts, other than an unreachable hub."""
 
 
 class ApiFailures:

@@ -1,4 +1,4 @@
-"""Runs the API's long work in a thread, one piece at a time, so that neither the application nor readers wait long."""
+"""Runs long work of the contracts API in a thread, one piece at a time, so that no other request waits long."""
 
 # Theory of operation.
 #
@@ -21,7 +21,7 @@ from reconverge.runtime.owner import Owned
 T = TypeVar("T")
 
 WAITING_MAX: Final = 16
-"""The most requests that wait for their work, each with a body of up to two megabytes."""
+"""The most requests that may wait for their work; each may have a body of up to two megabytes in memory."""
 
 
 class LongWork:
@@ -34,13 +34,16 @@ class LongWork:
         """The serialized documents by name, each with its version."""
 
     async def do(self, work: Callable[[], T]) -> T:
-        """Calls `work` in a thread and returns its result. Raises Problem (503) if too many requests wait already."""
+        """Calls `work` in a thread, in its turn, and returns the result.
+
+        Raises Problem (503) if too many requests wait already.
+        """
         return await self.alone(lambda: asyncio.to_thread(work))
 
     async def alone(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Awaits `work` in its turn and returns its result, without a thread. Raises Problem as `do` does.
+        """Awaits `work` in its turn and returns the result. Raises Problem (503) if too many requests wait.
 
-        For work that starts a thread of its own.
+        It is for work that starts a thread of its own.
         """
         if self._waiting >= WAITING_MAX:
             retry = {"Retry-After": str(RETRY_AFTER_S)}

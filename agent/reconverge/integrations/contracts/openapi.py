@@ -40,11 +40,11 @@ _FIELDS: Final[dict[int, dict[str, Any]]] = {
 
 
 def answers(role: Role | None, *, versioned: bool, absent: bool, body: bool, creates: bool) -> dict[int | str, Any]:
-    """Returns the responses that an operation declares in OpenAPI, by status: its errors, and responses with a version.
+    """Returns the responses that an operation declares in OpenAPI, by status: errors, and responses with a version.
 
-    `role` is the role that the operation needs; `versioned`: whether requests may have conditions on the version;
-    `absent`: whether the thing that its path names may be missing; `body`: whether the operation takes a body;
-    `creates`: whether it may create a contract.
+    `role` is the role that the operation needs. `versioned` means that requests may have conditions on the version,
+    `absent` that the thing named by the path may be missing, `body` that the operation takes a body, and `creates` that
+    it may create a contract.
     """
     problems = [400, 422, 503] if role else []
     problems += [401] if role else []

@@ -78,7 +78,7 @@ class Rollback(Part):
 
 
 class Reset(Part):
-    """The facts, such as a user, by which some limits count besides the customer: only use under them is reset."""
+    """The facts, such as a user, whose use is reset: some limits count by facts besides the customer."""
 
     facts: Facts = Field(default_factory=dict)
 

@@ -31,14 +31,14 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
 
 Do: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs long work elsewhere, such as in a thread, and returns its result."""
+"""A function that runs long work, as in a thread, and returns the result."""
 JSON: Final = "application/json"
 VERSION_MAX: Final = 2**53
 """The largest whole number that all JSON parsers keep exactly."""
 NESTING_MAX: Final = 16
 """The deepest nesting of a body. A contracts document has eight levels; JSON parsers fail when their stack is full."""
 SHORT_BYTES: Final = 4096
-"""A body up to this length is parsed faster than it could be passed to a thread and back."""
+"""The length, in bytes, up to which a body is parsed at once. Passing so short a body to a thread would take longer."""
 PARAMETERS_MAX: Final = 64
 """The most parameters of a query."""
 CONDITION_LENGTH_MAX: Final = 1000
@@ -101,7 +101,7 @@ class Conditions:
 
     @property
     def are_there(self) -> bool:
-        """Whether the request has a field If-Match or If-None-Match."""
+        """Whether the request has a field If-Match or If-None-Match, and so has conditions."""
         return self.any_match or self.none_any or self.match is not None or self.none_match is not None
 
     def check_match(self, version: int, *, exists: bool, reads: bool) -> None:
@@ -118,7 +118,7 @@ class Conditions:
             raise _failed(f"the contracts are at version {version}, which If-None-Match excludes", version)
 
     def is_known(self, version: int) -> bool:
-        """Whether the client has `version` already, because If-None-Match of its reading request names that version."""
+        """Returns whether the client already has `version`: the request's If-None-Match names that version."""
         return self.none_any or (self.none_match is not None and version in self.none_match)
 
 
@@ -177,7 +177,6 @@ async def json_of(request: Request, *, bytes_max: int, required: bool = True, do
 
 
 def _read(raw: bytes) -> Any:
-    """Returns the bytes of a body parsed as JSON. Raises Problem."""
     try:
         text = raw.decode("utf-8")
         said = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number, parse_float=_finite)

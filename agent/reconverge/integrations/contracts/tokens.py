@@ -27,9 +27,10 @@ from reconverge.integrations.contracts.problems import Problem
 Role: TypeAlias = Literal["read", "write"]
 ROLES: Final[dict[str, Role]] = {"read": "read", "write": "write"}
 SECRET_BYTES_MIN: Final = 16
-"""The shortest token; a shorter one can be guessed: this many random letters have about 90 bits."""
+"""The shortest token, in bytes: 16 random letters have about 90 bits, and a shorter token can be guessed."""
 SECRET_BYTES_MAX: Final = 512
-"""The longest token. Servers accept fields of a few kilobytes; a longer token is a mistake, such as a whole file."""
+"""The longest token, in bytes. A longer one is a mistake, such as a whole file, and servers may not accept such a
+field."""
 NAME_LENGTH_MAX: Final = 100
 TOKENS_MAX: Final = 100
 """The most tokens; each request is compared with all of them."""
@@ -128,7 +129,10 @@ class TokenTable:
         return iter(self._tokens.values())
 
     def find(self, secret: str) -> Token | None:
-        """Returns the token with this secret; None if there is none. Takes equally long however much of it is right."""
+        """Returns the token with this secret; None if there is none.
+
+        The time that the search takes does not show how much of `secret` is right.
+        """
         return self._find(secret) if _SECRET.fullmatch(secret) else None
 
     def _find(self, secret: str) -> Token | None:
@@ -141,7 +145,7 @@ class TokenTable:
 
 
 class _Hidden:
-    """A stand-in for a token in an error: its `repr` shows the token's name, and not its secret."""
+    """Replaces a token in an error: its `repr` shows the token's name, and not its secret."""
 
     def __init__(self, name: object) -> None:
         self._name = name
@@ -151,7 +155,6 @@ class _Hidden:
 
 
 def _read(tokens: Tokens) -> list[Token]:
-    """Returns the tokens of an API from a mapping, or a list of `Token` or text. Raises InvalidSetting."""
     if isinstance(tokens, str):
         raise InvalidSetting(
             "tokens", _Hidden("..."), "is a single text; give a list of 'name: token, role', or a mapping"

@@ -28,7 +28,7 @@ def json_response(said: Any, version: int | None = None, status: int = 200) -> R
 
 
 def written(said: Any) -> bytes:
-    """Returns a value of any kind that JSON can express as JSON in ASCII."""
+    """Returns `said`, a value that JSON can express, as JSON in ASCII."""
     return json.dumps(said, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
@@ -48,7 +48,7 @@ def unchanged(version: int) -> Response:
 
 
 def table_of_change(change: Change) -> dict[str, Any]:
-    """Returns a change as a table of plain values, which JSON can express."""
+    """Returns a change as a dict of plain values that JSON can express."""
     return {
         "version": change.version,
         "by": change.author,

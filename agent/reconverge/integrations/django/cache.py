@@ -151,7 +151,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.touch(key, timeout, version)
 
     async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
-        """Does the same as `incr`, in one step; Django's own method would read and write separately."""
+        """Adds `delta` to a count, as `incr`, and returns the new count. Django's own method takes two steps."""
         return self.incr(key, delta, version)
 
     async def adelete(self, key: str, version: int | None = None) -> bool:
@@ -182,7 +182,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
 
 
 def _log_local(value: object) -> None:
-    """Logs once that `value` stays in this process, unless it is a number."""
+    """Logs once that `value`, unless it is a number, is stored in this process only."""
     if not isinstance(value, int) and _logged.is_new():
         logger.warning(
             "reconverge: ReconvergeCache shares only whole numbers, and keeps a %s in this process; a throttle that "

@@ -44,7 +44,7 @@ def exempt(view: View) -> View:
 
 
 def is_exempt(request: Any) -> bool:
-    """Whether a request leads to an exempt view; False if resolving its URL fails, which Django reports."""
+    """Returns whether a request leads to an exempt view; False if its URL cannot be resolved."""
     urlconf = getattr(request, "urlconf", None)
     try:
         resolver = get_resolver(urlconf)

@@ -135,7 +135,7 @@ class ServingRequest:
         return self._decided(guard.check(DjangoRequest(self._request, guard.addresses), rules))
 
     async def check_slowly(self, rules: Any) -> Any:
-        """Does the same as `check` without blocking the event loop."""
+        """Checks the request by `rules`, as `check`, without blocking the event loop."""
         guard = configured().guard
         request = DjangoRequest(self._request, guard.addresses, waits=True)
         try:

@@ -59,7 +59,7 @@ _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 class UserNotLoaded(Exception):
-    """Raised if a request's user must first be loaded asynchronously. The caller awaits that, and decides again."""
+    """Raised if the user of a request must be loaded asynchronously. The caller loads the user, and decides again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,10 @@ def _said() -> Mapping[str, Any]:
 
 
 def in_meta(declared: Declared, addresses: Addresses) -> tuple[Find, Find | None] | None:
-    """Returns two functions that read a WSGI request's `META`: one finds a rule's key, the other its scope.
+    """Returns two functions that read a WSGI request's `META`: the first finds a rule's key, the second its scope.
 
-    The second is None if the rule has no scope. Returns None in place of both if the rule can only be asked with a
-    `DjangoRequest`, for example to find Django's user.
+    The second is None if the rule has no scope. Returns None in place of both if the rule needs a `DjangoRequest`, for
+    example to find Django's user.
     """
     return None if isinstance(source_of(declared.key_function), OfUser) else in_environment(declared, addresses)
 
@@ -228,7 +228,10 @@ def _other_than(views: Sequence[str], exempt_when: object) -> Asked:
 
 
 def _function(name: str, value: Any, place: str) -> Any:
-    """Returns the value of the setting `name` at `place`, imported if it is the dotted path of a function."""
+    """Returns the value of a setting; if the value is the dotted path of a function, returns the imported function.
+
+    `name` is the setting, and `place` is where it is written, for error messages.
+    """
     if name not in FUNCTIONS or not isinstance(value, str) or (name == "SETTLE" and value == SPENT):
         return value
     return _imported(value, f"{place}[{name!r}]") if _DOTTED.fullmatch(value) else value
@@ -250,7 +253,7 @@ def _check_names(said: Mapping[str, Any], known: frozenset[str], place: str) -> 
 
 @contextmanager
 def _naming(place: str, name: str | None = None) -> Iterator[None]:
-    """Turns errors of its block into ImproperlyConfigured about the setting `name` at `place`."""
+    """A context manager that turns errors into ImproperlyConfigured about the setting `name` at `place`."""
     try:
         yield
     except ReconvergeError as error:
@@ -311,7 +314,7 @@ def methods_of(view: object) -> frozenset[str] | None:
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Drops the guard and the rules, because a test has changed the setting; stops the agent if the setting made it."""
+    """Drops the cached guard and rules, as a test has changed the setting; stops the agent that it made."""
     if setting == SETTING and configured.cache_info().currsize:
         before = configured()
         if before.owns_agent:

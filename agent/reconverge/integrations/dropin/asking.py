@@ -32,8 +32,8 @@ from reconverge.runtime.log_throttle import LoggedOnce
 logger = logging.getLogger("reconverge")
 
 SMALL: Final = 32
-"""The largest quota of a moving window that no node holds a part of, so that each admitted request costs an
-exchange."""
+"""The largest quota of a limit whose unused part stays at the hub: no node holds a part of it, so each admitted request
+costs an exchange."""
 
 
 class StorageAsking:
@@ -48,7 +48,7 @@ class StorageAsking:
         self._logged = LoggedOnce()
 
     def prepare(self, limiter: RateLimiter) -> None:
-        """If `limiter` has a small quota, makes nodes leave its unused part at the hub, so that no node holds it idle.
+        """If `limiter` has a small quota, makes nodes leave its unused part at the hub, so that no node holds it.
 
         Must be called when the limit is declared.
         """
@@ -70,7 +70,7 @@ class StorageAsking:
         return limiter.wait_blocking(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     async def hit_async(self, limiter: RateLimiter, key: str, cost: int) -> Decision:
-        """Does the same as `hit`, without blocking the event loop."""
+        """Decides as `hit`, without blocking the event loop. Returns the decision."""
         if self._within_s == 0:
             return limiter.hit(key, cost)
         began_ns = SystemClock.monotonic_ns()
@@ -99,8 +99,8 @@ class StorageAsking:
 
 
 def _is_small(limiter: RateLimiter) -> bool:
-    """Whether each request of a limit may need an exchange: the quota is small and there are other nodes.
+    """Returns whether a limit has a quota of at most SMALL, and there may be other nodes.
 
-    With a manual clock the answer is False, because a wait might never end.
+    Returns False with a manual clock, with which a wait might never end.
     """
     return limiter.limit.quota <= SMALL and not is_alone(limiter) and not isinstance(limiter.control.clock, ManualClock)

@@ -17,7 +17,7 @@ logger = logging.getLogger("reconverge")
 NAMESPACE: Final = "limits"
 """The default namespace; it separates a storage's counts from the application's own limits."""
 KEY_BYTES_MAX: Final = 256
-"""The longest key that is counted under its own name; a longer one is replaced by its hash."""
+"""The longest key, in bytes of UTF-8, that is counted under its own name; a hash replaces a longer key."""
 PREFIXES: Final = ("async+", "reconverge+")
 NUMBERS: Final = (
     "sync_interval",
@@ -66,7 +66,7 @@ IN_URIS: Final = {
 }
 """Options of the library's own storages for a server or a login, each with the part of a URI that replaces it."""
 TLS: Final = "reconverge+rediss://HOST?ssl_cert_reqs=none, or ssl_ca_certs=FILE"
-"""The form of a URI that replaces the options whose names begin with ssl."""
+"""The form of a URI to write in place of options whose names begin with "ssl"."""
 
 _agents: dict[tuple[str, tuple[tuple[str, object], ...], object], Agent] = {}
 """The agents of this process, by URI and settings; storages with equal ones share an agent."""
@@ -109,8 +109,8 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
 def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None, own: frozenset[str] = NONE) -> Agent:
     """Returns the agent of this process for a hub and settings.
 
-    Callers with the same hub, settings and `apart` share one agent, except that `memory://` without a name gets a new
-    agent each time. `own` names the settings that the calling storage takes itself; they appear in the error about an
+    Calls with equal `hub`, `settings` and `apart` return the same agent. Only `memory://` without a name gets a new
+    agent each time. `own` names the settings that belong to the calling storage; they appear in the error about an
     unknown setting. Raises the errors of `Agent`.
     """
     if hub == f"{MEMORY}://":
@@ -135,7 +135,7 @@ def _new_agent(hub: str, settings: Mapping[str, Any], own: frozenset[str]) -> Ag
 
 
 def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
-    """Returns the hub's URL without the settings in the query of `uri`, and these settings; `known` are their names."""
+    """Returns the hub's URL, without our settings in its query, and these settings. `known` are their names."""
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
     scheme_of(uri)  # raises an error that describes an invalid URL
@@ -168,7 +168,6 @@ def _log_client_option(name: str) -> None:
 
 
 def _read(name: str, value: object) -> object:
-    """Returns the value of a setting, converted from text to a number if necessary. Raises InvalidSetting."""
     if name not in (*NUMBERS, *WHOLE_NUMBERS) or not isinstance(value, str):
         return value
     try:

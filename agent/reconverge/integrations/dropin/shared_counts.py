@@ -25,10 +25,10 @@ logger = logging.getLogger("reconverge")
 
 COUNT_MAX: Final = QUOTA_MAX
 COUNTS_MAX: Final = 100_000
-"""The most counts that this process knows; it forgets the oldest of more. A forgotten count continues if begun
+"""The most counts that this process remembers; then it forgets the oldest. A forgotten count goes on if it is begun
 again."""
 WINDOWS_MAX: Final = 100
-"""The most different lifetimes of counts; each is a limit of its own at the hub."""
+"""The most different lifetimes of counts; each lifetime is one limit at the hub."""
 WINDOW_MAX_S: Final = WINDOW_MAX_NS / SECOND_NS
 
 
@@ -64,7 +64,10 @@ class SharedCounts(Unbreakable):
 
     @goes_on(answer=True)
     def begin(self, key: str, value: int, lifetime_s: float | None) -> bool:
-        """Begins a count at `value` and returns True; returns False if the key had one here or at the last exchange."""
+        """Begins a count at `value`, and returns True; returns False if the key has a count already.
+
+        The key has a count if this process has begun one, or another process had one at the last exchange.
+        """
         self._end(key)
         known = self._new(lifetime_s)
         # If several threads begin the same count, one begins it, and the others find it. A decision that interrupts
@@ -75,9 +78,9 @@ class SharedCounts(Unbreakable):
         return new
 
     def _begin(self, key: str, value: int, known: KnownCount) -> bool:
-        """Begins a count, with `known` as this process's entry for it; returns whether the key had no count before.
+        """Begins a count, with `known` as this process's record of it. Returns whether the key had no count before.
 
-        A signal handler or a finalizer may begin the same count meanwhile; then its entry stays.
+        A signal handler or a finalizer may begin the same count meanwhile; then its record stays.
         """
         if key in self._known:
             return False
@@ -131,7 +134,7 @@ class SharedCounts(Unbreakable):
 
     @goes_on(answer=False)
     def drop(self, key: str) -> bool:
-        """Drops a count, here at once and elsewhere with the next exchange; returns whether this process had it."""
+        """Drops a count, here at once and elsewhere with the next exchange. Returns whether this process had it."""
         known = self._known.pop(key, None)
         if known is not None:
             known.limiter.control.reset(key)

@@ -147,7 +147,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(0)
     async def count_async(self, key: str, expiry: int, cost: int) -> int:
-        """Does the same as `count`, without blocking the event loop."""
+        """Counts as `count`, without blocking the event loop. Returns the count."""
         cost = _whole(cost)
         (limiter, amount, _, _), name = self._find(FIXED, key, expiry)
         if limiter is None or cost > limiter.limit.quota:  # such a cost is never admitted
@@ -165,7 +165,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(answer=True)
     async def admits_async(self, strategy: str, key: str, amount: int, expiry: int, cost: int) -> bool:
-        """Does the same as `admits`, without blocking the event loop."""
+        """Decides as `admits`, without blocking the event loop. Returns True if the limit had room."""
         cost = _whole(cost)
         (limiter, _, _, _), name = self._find(strategy, key, expiry, amount)
         if limiter is None or cost > limiter.limit.quota:
@@ -243,7 +243,7 @@ class StorageLimits(Unbreakable):
 
     @goes_on(answer=False)
     def check(self) -> bool:
-        """Whether the hub answers; waits up to a second if it was never asked. Without a hub, returns True."""
+        """Returns whether the hub answers; waits up to a second if it was never asked. Without a hub, returns True."""
         self.agent.start()
         paused = threading.Event()  # fork: this call alone uses the event
         for _ in range(round(CHECK_S_MAX / CHECK_POLL_S)):
@@ -402,7 +402,6 @@ def limit_for(strategy: str, quota: int, window_s: int, *, align: str) -> Limit:
 
 
 def _checked(align: object) -> str:
-    """Returns `align`, where fixed windows begin. Raises InvalidSetting unless it is "clock" or "first-hit"."""
     if align not in (CLOCK, FIRST_HIT):
         raise InvalidSetting(
             "align",

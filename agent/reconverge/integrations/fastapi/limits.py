@@ -157,7 +157,7 @@ class Limits(LimitsOfApp):
 
     @with_advice(OF_LIMITS)
     def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
-        """Returns a dependency, as calling this object does. In other frameworks, the method `limit` is a decorator."""
+        """Returns a dependency, as calling this object does. In other frameworks, `limit` returns a decorator."""
         return self(limits, **settings)
 
     def _warn_of_shared_name(self, rule: Rule) -> None:

@@ -39,9 +39,10 @@ class Dependency:
         vars(self)["__call__"] = ask  # FastAPI looks here to see whether the dependency must be awaited
 
     def __call__(self, connection: Any = None, response: Any = None, **found: Any) -> Awaitable[Outcome]:
-        """Decides about a request; `found` has the value of the dependency that returns its key, if there is one.
+        """Decides about a request. Returns an awaitable of the outcome.
 
-        The named parameters make the call twice as fast.
+        `found` has the value of the dependency that returns the key, if there is one. The named parameters make the
+        call twice as fast.
         """
         if connection is None and not found:
             problem = "a limit is called by FastAPI alone; leave the last () out, as in Depends(limits('5/minute'))"
@@ -57,7 +58,7 @@ class Dependency:
 
     @property
     def dependency(self) -> NoReturn:
-        """Raises InvalidSetting: FastAPI reads this attribute of a limit in a list of dependencies without Depends."""
+        """Raises InvalidSetting: FastAPI reads this attribute of a limit that is listed without Depends."""
         raise InvalidSetting("dependencies", self, f"the limit {self.__name__!r} is listed without Depends; {WRITE}")
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
@@ -65,7 +66,7 @@ class Dependency:
         raise InvalidSetting("annotation", self, f"the limit {self.__name__!r} is annotated without Depends; {WRITE}")
 
     def __deepcopy__(self, _memo: object) -> Self:
-        """Returns the object itself: FastAPI copies default values, and a copy would have a count of its own."""
+        """Returns the object itself: FastAPI copies default values, and a copy would have its own counts."""
         return self
 
     def __repr__(self) -> str:

@@ -75,7 +75,7 @@ except ModuleNotFoundError as error:
 logger = logging.getLogger("reconverge")
 View = TypeVar("View", bound=Callable[..., Any])
 Several: TypeAlias = "str | Sequence[RuleLimits]"
-"""Several limits, all of which must admit a request: a text, or a sequence of values for `Rule.limits`."""
+"""Several limits, all of which must admit a request: a limit string, or a sequence of values for `Rule.limits`."""
 
 ORDER: Final[dict[str, str]] = dict.fromkeys(
     (NAMELESS, "key_func"), "stands in another order in old versions of Flask-Limiter; write Limits(key_func, app=app)"
@@ -90,7 +90,7 @@ EXTENSION: Final = "reconverge"
 MARK: Final = "__reconverge_mark__"
 """The attribute in which decorators store a view's or a blueprint's limits (`_ViewMark`)."""
 OUTCOMES: Final = "reconverge.outcomes"
-"""The key in a request's WSGI environment for its outcomes so far; they are needed until the response has ended."""
+"""The key, in a request's WSGI environment, of the list of its outcomes so far."""
 ANSWERED: Final = "reconverge.answered"
 """The key in a request's WSGI environment that is set once a response settles the outcomes' costs."""
 
@@ -373,7 +373,7 @@ class Limits(LimitsOfApp):
         return None if pipeline is None else pipeline.decide
 
     def _look(self) -> None:
-        """Warns of rules whose paths match no route, in the log. Called at the first request, when all routes exist."""
+        """Logs warnings about rules whose paths match no route. Called at the first request, when all routes exist."""
         self._unused.log()
         for app, read in self._apps.items():
             check_unchanged(app.config, read)
@@ -508,9 +508,9 @@ class Limits(LimitsOfApp):
         return response
 
     def _settle_at_the_end(self) -> None:
-        """Has Flask call `_teardown` at the end of each request to the application, the current request included.
+        """Makes Flask call `_teardown` at the end of each request to the application, the current request included.
 
-        This is done when costs must be settled for the first time, because most applications settle none.
+        This happens when a cost must be settled for the first time, because most applications settle none.
         """
         app = flask.current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
         if app in self._apps and app not in self._settling:
@@ -538,9 +538,9 @@ def _check_several(setting: str, limits: object) -> None:
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:
-    """Wraps a function for `deduct_when` or `settle` so that it gets Flask's response; returns other values unchanged.
+    """Returns a function for `deduct_when` or `settle` that calls `function` with Flask's response.
 
-    `failed` is returned in place of the function's result if the request got no response.
+    A value that is no function is returned unchanged. If a request got no response, the result is `failed`.
     """
     if not callable(function):
         return function

@@ -48,7 +48,8 @@ OTHERS: Final[Mapping[str, str]] = {
     "RATELIMIT_REQUEST_IDENTIFIER": "is not supported: limits are identified by the views that they limit",
 }
 LIKENESS_MIN: Final = 0.9
-"""A name at least this similar to a setting of Flask-Limiter counts as misspelt, others as the application's own."""
+"""The least similarity, from 0 to 1, at which a name counts as a misspelt setting of Flask-Limiter, not as the
+application's own."""
 
 
 def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mapping[str, Any]) -> Agent | str | None:

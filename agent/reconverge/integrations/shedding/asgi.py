@@ -147,7 +147,7 @@ class LoadSheddingMiddleware:
             raise
 
     def worked_beside(self) -> None:
-        """Sets `works_beside`, and logs it once: a request was worked on while another task waited for its body."""
+        """Sets `works_beside`, and logs once that a task worked on a request while another waited for the body."""
         if not self.works_beside:
             self.works_beside = True
             logger.warning(
@@ -190,9 +190,7 @@ class _Exchange:
     front: LoadSheddingMiddleware
     scope: Scope
     own_receive: Receive
-    """The server's `receive`."""
     own_send: Send
-    """The server's `send`."""
     task: asyncio.Task[Any] | None
     """The task in which the server has called the application."""
     status: int
@@ -281,7 +279,7 @@ class _Exchange:
 
 
 def _is_event_stream(headers: Headers) -> bool:
-    """Whether a response is a stream of server-sent events; between two events it waits."""
+    """Returns whether a response is a stream of server-sent events. Between two events such a response waits."""
     for name, value in headers:
         if len(name) == TYPE_LENGTH and name.lower() == TYPE:
             return value.lower().startswith(EVENTS)

@@ -148,7 +148,7 @@ class FieldWriter:
 
 
 class _Nothing:
-    """Takes the place of the table of counts or of the slots in `_Prepared` if the stack has no layer with them."""
+    """An empty object in place of the counts or the slots, in `_Prepared`, of a stack that has no layer with them."""
 
     limit = 0
 
@@ -160,7 +160,7 @@ class Counting(Protocol):
     """The interface of a limiter's table of counts: the counts of one quota, by key."""
 
     limit: Limit
-    """The quota. A change of the limit puts another object here."""
+    """The quota. If the limit changes, another object replaces this one."""
 
 
 class _Prepared:

@@ -42,7 +42,7 @@ def waiting(request: MutableMapping[str, Any]) -> Iterator[None]:
 def stepping_aside(
     awaited: Awaitable[T], step_aside: Callable[[], object], go_on: Callable[[], object]
 ) -> Generator[Any, Any, T]:
-    """Awaits `awaited` and returns its value; calls `step_aside` if it has to wait, and `go_on` when the wait is over.
+    """Awaits `awaited` and returns its value. Calls `step_aside` before a wait, and `go_on` after the wait.
 
     If the value is available at once, as the body of most requests is, neither function is called.
     """

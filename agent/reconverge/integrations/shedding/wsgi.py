@@ -138,7 +138,7 @@ class _StartingShed:
 
 
 def _aside(admission: Admission, wait: Callable[..., Any], *arguments: Any, begun: bool = True, **named: Any) -> Any:
-    """Calls `wait`, which waits for the client, with the given arguments; the request's slot is free meanwhile.
+    """Calls `wait`, which waits for the client, and returns the result. Meanwhile the request's slot is free.
 
     `begun` is False while the body of the request is being read, as in `Admission.step_aside`.
     """

@@ -63,7 +63,7 @@ BECOMES: Final = {
     REFUSE: "is refused",
     EXEMPT: "is not limited",
 }
-"""How a request without a key is treated, in words for log messages, by the value of the rule's setting `missing`."""
+"""For each value of the setting `missing`, the treatment of a request without a key, in words for log messages."""
 NO_USER: Final = (
     ". No middleware has left a user in the request; in Django, put AuthenticationMiddleware above ours; in FastAPI, "
     "whose users come from a dependency, write key_func=Depends(current_user)"
@@ -80,8 +80,8 @@ COARSER: Final = "is counted with its quota rounded down to a power of two, toge
 STRICTEST: Final = "is counted by the strictest limit that the rule has returned so far"
 NO_TIER: Final = "is refused, because the rule has returned no limit so far"
 DEAREST: Final = "costs as much as the most expensive one so far"
-"""This constant and those above it describe, for log messages, how a request is treated if a function of the
-application has failed."""
+"""The treatment of a request whose cost function has failed, in words for log messages. The constants above are like
+it, for other functions."""
 BLAMED: Final = {
     BY_ADDRESS: "key_func",
     NOT_EXEMPT: "exempt_when",
@@ -91,7 +91,7 @@ BLAMED: Final = {
     COARSER: "limits",
     DEAREST: "cost",
 }
-"""The setting of the rule whose function has failed, by the constant that describes the treatment of the request."""
+"""For each constant that describes the treatment of a request, the setting of the rule whose function has failed."""
 Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
 """A function that handles a failure. It takes the error, the rule and how the request is treated now, in words; it may
 raise the error again."""
@@ -139,14 +139,14 @@ class FoundKey:
 
 @dataclass(slots=True)
 class Claim:
-    """A charge that a request asks of one limiter: the key and the cost."""
+    """A charge that a request asks of one limiter: the limiter, the key and the cost."""
 
     declared: Declared
     limiter: Limiter
     key: str
     cost: int
     kind: str | None = None
-    """The kind of the request, if each quota charges its own price for that kind; None if all quotas charge `cost`."""
+    """The kind of the request, if each quota has its own price for that kind; None if all quotas charge `cost`."""
     shadow: bool = False
     """Whether the claim is decided and counted, but never refuses."""
     identity: str = ""
@@ -192,9 +192,9 @@ class Declared:
         self.settles = rule.settle is not None or rule.deduct_when is not None
         self._key = asks(rule.key_func) if rule.key_func is not None else key
         self.methods = None if rule.methods is None else _methods(rule.methods)
-        """The methods that the rule applies to, in capitals; None if it applies to all."""
+        """The methods to which the rule applies, in capitals; None if it applies to all methods."""
         self.places = None if rule.paths is None else Places(rule.paths)
-        """The paths that the rule applies to; None if it applies to all."""
+        """The paths to which the rule applies; None if it applies to all paths."""
         self.is_about_all = self.methods is None and self.places is None
         """Whether the rule applies to all requests."""
         self._parts = self._scopes()
@@ -208,8 +208,8 @@ class Declared:
         """The name of the limit in responses; None if responses show the rate of each quota, such as `5/minute`."""
         self._tiers: dict[object, Limiter] = {}
         self._shown: dict[str, str | None] = {}
-        """The name in responses of each limit that the rule has declared, by the limit's own name; None to show
-        rates."""
+        """For each limit that the rule has declared, by name, the name in responses; None if responses show the
+        rate."""
         self._limiters: dict[str, Limiter] = {}
         """The `Limiter` objects that the application's function has returned, by name; at most TIERS_MAX are stored."""
         self._by_request: Asked | None = None
@@ -270,7 +270,7 @@ class Declared:
         return self.rule.cost
 
     def has_found_keys(self) -> None:
-        """Records that the key function has found a key, so that no warning is logged that it finds none."""
+        """Records that the key function has found a key, so that no warning about missing keys is logged."""
         if self._missed >= 0:
             self._missed = -1
 
@@ -399,9 +399,10 @@ class Declared:
         return None if missing == EXEMPT else self._stand_in(request, missing)
 
     def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:
-        """Returns the facts of a request by which contracts count, besides the customer, such as its user.
+        """Returns the facts of a request by which contracts count besides the customer, such as its user.
 
-        A fact that is missing, or cannot be found, is NOWHERE: all requests without it are counted together.
+        If a fact is missing or cannot be found, it is NOWHERE, so that all requests without that fact are counted
+        together.
         """
         facts = dict[str, str]()
         for name, function in self._facts.items():
@@ -521,11 +522,10 @@ class Declared:
         return parts
 
     def _method_of(self, request: Request) -> str:
-        """Returns the method if it is standard or in the rule's `methods`; else the placeholder for all others."""
         return request.method if self.methods and request.method in self.methods else by_method(request)
 
     def _tier(self, limits: object, mend: Mend) -> Limiter:
-        """Returns the limiter for `limits`, which the rule's function has returned. Raises TooManyTiers."""
+        """Returns the limiter for `limits`, a limit that the rule's function has returned. Raises TooManyTiers."""
         if isinstance(limits, Limiter):
             if len(self._limiters) < TIERS_MAX:
                 self._limiters[limits.name] = limits

@@ -20,7 +20,7 @@ _METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 
 
 class Price(NamedTuple):
-    """The cost of one request, in the form that `Limiter.hit` takes."""
+    """The cost of one request, as the arguments `cost` and `kind` of `Limiter.hit`."""
 
     cost: int
     kind: str | None = None
@@ -108,7 +108,10 @@ def check_of_call(limiter: Limiter, said: object, what: str) -> None:
 
 
 def kind_of_call(limiter: Limiter, said: int | str) -> tuple[int, str | None]:
-    """Returns the cost and the kind of a function's call, as `RateLimiter.hit` takes them. Raises UnknownKind."""
+    """Returns the cost and the kind of a function's call, as `RateLimiter.hit` takes them; the kind may be None.
+
+    Raises UnknownKind.
+    """
     if isinstance(said, str):
         return 1, said
     tables = _tables(limiter) if limiter.control.has_costs else []

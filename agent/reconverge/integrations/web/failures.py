@@ -16,14 +16,14 @@ from reconverge.runtime.threads import Total
 logger = logging.getLogger("reconverge")
 
 QUIET_NS: Final = 60 * SECOND_NS
-"""The shortest time between two log messages about failures; all failures are counted."""
+"""The shortest time, in nanoseconds, between two log messages about failures; all failures are counted."""
 KINDS_MAX: Final = 64
 """The most classes of errors with a count of their own."""
 OTHER: Final = "other"
 
 
 class Failures:
-    """Counts failures by the class of their error. `goes` ends the log messages: "and the request goes on"."""
+    """Counts failures by the class of their error, and logs some. Each log message ends with `goes`."""
 
     def __init__(self, clock: Clock, goes: str = "goes on") -> None:
         self._now_ns = clock.monotonic_ns

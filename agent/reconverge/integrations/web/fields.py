@@ -45,8 +45,8 @@ SERVICE: Final = "RateLimit"
 SLOTS_UNIT: Final = '"concurrent-requests"'
 """The unit of a quota on work in progress, as registered by `ietf-11`."""
 LISTS: Final = frozenset({"ratelimit", "ratelimit-policy"})
-"""The names of fields with lists, to which the limits add items. Of any other field, the application's value is
-kept."""
+"""The names of header fields that are lists. The limits add items to these; any other field of the application stays as
+it is."""
 OF_CONTENT: Final = frozenset({"content-type", "content-length"})
 """Fields of a refusal that describe its body; they are left out if the application has made the body."""
 
@@ -175,7 +175,7 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
 
 
 def usual_11(policy: PolicyField, decisions: Sequence[Decision]) -> tuple[PolicyField, str] | None:
-    """Returns the same as `written_11`, but faster, for usual decisions about the quotas of `policy`; None for others.
+    """Returns the same as `written_11`, but faster, for usual decisions about the quotas of `policy`; else None.
 
     Decisions are usual if all of them admit, the smallest remaining quota comes first, and no number is too large.
     """

@@ -175,7 +175,7 @@ class Guard:
         """The cached pipeline (fast path) for each set of rules that apply to a request; None if the rules have no fast
         path."""
         self._together: dict[tuple[Limiter, ...], bool] = {}
-        """Whether a set of limits can be charged in one step, cached."""
+        """For each set of limits, whether they can be charged in one step."""
         self._names: dict[str, object] = {}
         """The names in use, each with an object that identifies the owner of the name."""
         self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
@@ -294,7 +294,7 @@ class Guard:
             return cast("Outcome", end.value)
 
     async def check_async(self, request: Request, rules: Sequence[Declared]) -> Outcome:
-        """Does the same as `check` for rules that may have coroutine functions, without blocking the event loop."""
+        """Decides as `check`, without blocking the event loop. Functions of rules may be coroutine functions."""
         found = self.at_once(request, rules)
         return found if isinstance(found, Outcome) else await self.check_further(request, rules, found)
 
@@ -489,7 +489,7 @@ class Guard:
     def _at_once(claims: Sequence[Claim], patience: _RequestPatience) -> list[Decision] | int | None:
         """Charges all limits in one step and returns their decisions, if memory is certain that all of them admit.
 
-        Otherwise charges nothing, and returns the position of a claim whose limit certainly refuses; None in doubt.
+        Otherwise charges nothing. Then returns the position of a claim whose limit certainly refuses, or None in doubt.
         """
         certain = False
         for claim in claims:
@@ -579,7 +579,7 @@ class Guard:
         return (yield limiter.ask(key, cost, within=within_s, kind=kind)), None
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
-        """Gives back the charge of a ruling, because another limit refuses; returns the ruling without the charge."""
+        """Gives back the charge of a ruling, as another limit refuses. Returns the ruling, marked as not charged."""
         if ruling.decision.allowed and ruling.charged:
             try:
                 ruling.give_back()
@@ -590,7 +590,7 @@ class Guard:
         return ruling
 
     def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Returns the rulings of limits in shadow, which count the admitted request but never refuse it."""
+        """Charges the limits of rules in shadow, and returns their rulings. They never refuse the request."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.shadow:
@@ -652,7 +652,7 @@ class Guard:
         self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
-        """Counts an error as `failed` does; if its class is in `passes`, raises it again."""
+        """Raises an error again if its class is in `passes`; otherwise counts it and logs it as `failed` does."""
         if isinstance(error, self._passes):
             raise error
         self._failures.add(error, name, becomes)

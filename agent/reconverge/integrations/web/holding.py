@@ -40,7 +40,7 @@ class Queueing(Protocol):
 
     @property
     def wait(self) -> Seconds | None:
-        """Returns the longest time in seconds for which a request waits for a slot; None if it does not wait."""
+        """Returns the longest time, in seconds, for which a request waits for a slot; None if requests do not wait."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Queueing(Protocol):
 
 
 class HeldSlot:
-    """A slot that a request holds, or the refusal of one; it has the methods of a `Reservation`."""
+    """A slot that a request holds, or a refusal in place of a slot. It has the methods of a `Reservation`."""
 
     __slots__ = ("_slot", "_tell", "decision")
 

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from reconverge.limiter.faces.limiter import Limiter
 
 METER: Final = "meter"
-"""The name under which a guard counts and logs failures of its meter."""
+"""The name of the meter in counts and log messages about its failures."""
 NO_CUSTOMERS: Final = frozenset({NO_IDENTITY, OTHERS})
 """Identities that stand for several customers, whose number of addresses has no meaning."""
 
 
 class Counted(NamedTuple):
-    """The charge of one request by one limit, as a usage meter has counted it."""
+    """One limit's charge for a request, as a usage meter has counted it."""
 
     identity: str
     limit: str
@@ -55,7 +55,7 @@ class Counted(NamedTuple):
 
 
 class Metered:
-    """One admitted or refused request, as a usage meter has counted it."""
+    """One request, admitted or refused, as a usage meter has counted it."""
 
     __slots__ = ("_counted", "_metering", "_route")
 
@@ -75,7 +75,7 @@ class Metered:
 
 
 class Metering:
-    """Counts the charges of a guard's requests in a usage meter; calls `failed` with each error and the name METER."""
+    """Counts the charges of a guard's requests in a usage meter. Calls `failed` with each error and METER."""
 
     def __init__(self, meter: Meter, failed: Callable[[Exception, str], None]) -> None:
         self.meter = meter
@@ -116,7 +116,7 @@ class Metering:
         outcome.metered = Metered(self, route, counted)
 
     def _add(self, claim: Claim, ruling: Ruling, route: str, *, refused: bool) -> Counted | None:
-        """Counts one limit's charge in the meter, and has it count later corrections. Returns None after a failure."""
+        """Counts one limit's charge, and later corrections, in the meter. Returns the record; None after a failure."""
         identity, limit = fit_to_count(claim.identity or claim.key), claim.label or claim.limiter.name
         try:
             cost = cost_in_first_quota(claim.limiter, claim.cost, claim.kind)

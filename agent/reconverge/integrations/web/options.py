@@ -48,7 +48,7 @@ class GuardSettings(CommonSettings, total=False):
 
 
 NAMED: Final = "stands without a name; after the limit all settings have one, as in key_func=by_user"
-"""The end of the error for a second positional argument of a limit, whose settings must be keyword arguments."""
+"""The end of the error about a second positional argument of a limit: its settings must be keyword arguments."""
 OF_LIMITS: Final = {
     NAMELESS: NAMED,
     **dict.fromkeys(("limits", "limit_value"), "is missing; write it first, as in '5/minute' or '10/second; 100/hour'"),
@@ -60,7 +60,8 @@ SCOPE: Final = {
 }
 """Advice in errors of functions that declare a shared limit, by the name of the wrong or missing argument."""
 LIKENESS_MIN: Final = 0.6
-"""The similarity from which a known name is suggested. It is low, because any unknown name is an error anyway."""
+"""The least similarity, from 0 to 1, at which a known name is suggested. It is low, because any unknown name is an
+error anyway."""
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
 OF_RULE: Final = frozenset(RuleSettings.__annotations__)
 OF_AGENT: Final = frozenset(inspect.signature(Agent).parameters)
@@ -124,9 +125,9 @@ def _advice(name: str, value: object, known: frozenset[str]) -> str:
 
 
 def one_of(guard: Guard | None, /, **settings: Any) -> Guard | None:
-    """Returns the given guard, or None if there is none.
+    """Returns `guard`, after a check of the settings that were given beside it; None without a guard.
 
-    Raises InvalidSetting for settings besides a guard, which would have no effect, for a setting that no guard has, and
+    Raises InvalidSetting for settings beside a guard, which would have no effect, for a setting that no guard has, and
     for an application in the place of the agent.
     """
     check_words(settings, OF_GUARD)

@@ -39,8 +39,7 @@ class Ruling:
     reservation: Reservation | HeldSlot | None = None
     """The reservation or slot that must be settled later; None if there is none."""
     kind: str | None = None
-    """The kind of the request, if each quota was charged its own price for it; None if all quotas were charged
-    `cost`."""
+    """The kind of the request, if each quota charged its own price; None if all quotas charged `cost`."""
     charged: bool = True
     """Whether an admitted request was charged; False if the limit was only tested."""
 
@@ -113,7 +112,7 @@ class Judge(Protocol):
         ...
 
     def failed(self, error: Exception, name: str) -> None:
-        """Counts an error, and logs some of them."""
+        """Counts an error of the function `name`, and logs some of these errors."""
         ...
 
 
@@ -121,7 +120,7 @@ class MeteredRequest(Protocol):
     """The interface of a usage meter's record of one request, by which an outcome corrects the meter."""
 
     def is_about_the_same_request(self) -> None:
-        """Makes the meter count one request less, because another guard or limit has counted this request before."""
+        """Makes the meter count one request less, because another guard or limit has already counted this request."""
         ...
 
     def take_back(self) -> None:
@@ -170,7 +169,7 @@ class Outcome(Unique):
         return self.refusal is None
 
     def log_unsendable(self, wanted: str) -> None:
-        """Counts and logs the result of `on_breach` as a failure, unless it is None: it is not what is `wanted`."""
+        """Counts and logs a failure if `on_breach` returned a value, which is not `wanted`, a sendable response."""
         if self.response is not None:
             self.guard.failed(TypeError(f"returned {shown(self.response)}; return {wanted}, or None"), "on_breach")
 
@@ -309,9 +308,9 @@ def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
 
 
 def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
-    """Adds an outcome to the earlier outcomes of a request, if it admits the request; returns whether it does.
+    """Adds `outcome` to a request's earlier outcomes, and returns True, if it admits the request.
 
-    An outcome that refuses the request replaces all earlier ones, whose charges are given back.
+    Otherwise gives back the charges of the earlier outcomes, replaces them by `outcome`, and returns False.
     """
     if outcomes and outcome.metered is not None:
         outcome.metered.is_about_the_same_request()

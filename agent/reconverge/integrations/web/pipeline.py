@@ -78,12 +78,12 @@ far."""
 
 SERVICE_ENCODED: Final = SERVICE.lower().encode()
 PLAIN: Final = frozenset({int, UUID})
-"""Types of keys, besides text, whose values can be converted by `str`: equal values have equal texts."""
+"""Types of keys, besides text, whose equal values have equal texts, so that `str` can convert them."""
 UNUSUAL: Final = f"{OURS}\x00"
 """The first characters of keys that clients must not use as they are, so that the guard replaces them."""
 FIRST: Final = "\x01"
-"""The smallest text that begins with no character of `UNUSUAL`. Nearly all keys sort between it and `OURS`, and need no
-change."""
+"""The smallest text that begins with no character of `UNUSUAL`. A key from here up to `OURS`, as nearly all are, needs
+no change."""
 REFUSALS_MAX: Final = 1024
 """The most refusals of one rule that are cached; they differ in the whole seconds until a retry."""
 ROUTES_MAX: Final = 1024
@@ -277,14 +277,14 @@ class CompiledRule:
         self.joint = self.limit if self.plain and self.stores and not self.missed else None
 
     def keep_up(self) -> None:
-        """Computes the rule's values again if any of its quotas has changed."""
+        """Computes the rule's values again if one of its quotas has changed."""
         for table, limit in self._quotas:
             if table.limit is not limit:
                 self._take()
                 return
 
     def has_key(self) -> None:
-        """Records that the key function has found a key, for the first time."""
+        """Records that the key function has found its first key."""
         self.missed = False
         self.declared.has_found_keys()
         self._take()
@@ -340,7 +340,7 @@ class CompiledRule:
         return key_in
 
     def found(self, key: str) -> FoundKey:
-        """Returns the key function's result, recovered from `key`, which contains it; for a guard that must decide."""
+        """Returns the key function's result as a `FoundKey`, recovered from `key`, for the guard to decide."""
         if self.declared.part_of_key is not None:
             key = unescaped(key.partition("|")[2])
         return FoundKey(self.declared, key)
@@ -396,7 +396,8 @@ class Pipeline:
         """Cached refusals without RateLimit fields, by wait in seconds, quota, and whether the refusal is certain."""
         keying = [rule.keying(*finder) for rule, finder in zip(rules, finders, strict=True)]
         self.decide: Decide = self._by_one(first, keying[0]) if len(rules) == 1 else self._by_all(keying)
-        """Decides about a raw request, in which its finders find the keys."""
+        """A function that decides about a raw request, and returns its outcome, or the keys found if the guard must
+        decide."""
 
     # An admitted request is decided in one function, with constants in local variables: each further call, or three
     # attribute accesses, would take as long as the decision itself.
@@ -618,7 +619,7 @@ def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
 
 
 def decide_together(rules: Sequence[CompiledRule]) -> bool:
-    """Whether the limits of these rules can be charged in one step, all or none."""
+    """Returns whether the limits of these rules can be charged in one step, all or none."""
     limiters = [rule.limiter for rule in rules]
     banning = any(limiter.control.bans is not None for limiter in limiters)
     return len(rules) == 1 or (can_decide_together(limiters) and not banning)

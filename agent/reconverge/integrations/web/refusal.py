@@ -60,7 +60,6 @@ def problem_of(
 
 
 def _grounds(violated: Sequence[str], used_up: Sequence[str]) -> str:
-    """Returns the reason of a refusal by quotas, in a sentence; empty without quotas."""
     if not violated:
         return ""
     if used_up:
@@ -140,7 +139,6 @@ def usual_refusal(
 
 
 def _head(length: str, retry_after: int | None) -> Fields:
-    """Returns the fields that every refusal has: the type and length of its body, and Retry-After if it is known."""
     head: Fields = [("Content-Type", PROBLEM_JSON), ("Content-Length", length)]
     if retry_after is not None:
         head.append((RETRY_AFTER, str(retry_after)))

@@ -33,7 +33,7 @@ METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Z-]+")
 OTHER_METHODS: Final = frozenset(["LINK", "UNLINK", "LOCK", "UNLOCK", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE"])
 """Methods in use that resemble a usual one, and are no typing errors."""
 LIKENESS_MIN: Final = 0.65
-"""A method at least this similar to a usual one is a typing error: GTE, PSOT, DELET."""
+"""The least similarity, from 0 to 1, to a usual method at which a method counts as a typing error: GTE, PSOT, DELET."""
 STATUSES: Final = (429, 503)
 SPENT: Final = "spent"
 """The value of `settle` with which the application reports the cost of a request itself, by `Outcome.spend`."""
@@ -43,7 +43,10 @@ OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters) - {"name"}
 
 
 def of_limit(name: str, shown: str = "...") -> str:
-    """Returns the end of an error message about `name`, a setting of the limit and not of the rule: how to write it."""
+    """Returns the end of an error message about `name`, which is a setting of the limit and not of the rule.
+
+    The text shows how to write it.
+    """
     if name in ("quota", "window"):
         return "belongs to the limit, as in '5/minute'"
     if name == "burst":
@@ -167,7 +170,7 @@ class Rule:
 
     @property
     def name_room(self) -> int:
-        """Returns how many characters to keep free after the limit's name: those of a ban's suffix, 0 without a ban."""
+        """Returns the number of characters to keep free after the limit's name for a ban's suffix; 0 without a ban."""
         return 0 if self.block_for is None else NAME_ROOM
 
     def _check_ban(self) -> None:
@@ -206,7 +209,7 @@ class Rule:
 
     @property
     def ever_waits(self) -> bool:
-        """Whether any of the rule's functions is a coroutine function."""
+        """Whether any function of the rule is a coroutine function."""
         asked = (self.limits, self.key_func, self.scope, self.cost, self.exempt_when, self.on_breach)
         return any(callable(value) and not isinstance(value, Limiter) and waits(value) for value in asked)
 

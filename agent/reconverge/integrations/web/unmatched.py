@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 NEAREST_MAX: Final = 1000
-"""The most routes among which the nearest is searched."""
+"""The most routes that are compared in the search for the most similar route."""
 NO_ROUTE: Final = "OPTIONS"
 """The method that is often answered without a route."""
 
@@ -167,7 +167,7 @@ class UnmatchedRules:
 
 
 def nearest(path: str, patterns: Sequence[str]) -> str | None:
-    """Returns the one of `patterns`, of routes, that is most like `path`; None without patterns.
+    """Returns the one of `patterns`, of routes, that is most similar to `path`; None without patterns.
 
     Patterns that end with the path come first.
     """
@@ -192,7 +192,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _meet(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether there is a path that matches both patterns, given as segments."""
+    """Returns whether some path matches both patterns, given as segments."""
     for number in range(max(len(one), len(other)) + 1):
         here, there = (each[number] if number < len(each) else None for each in (one, other))
         if here == "*" or there == "*":

@@ -41,11 +41,11 @@ from reconverge.limit.limit import FIXED_WINDOW, QUOTA_MAX
 DEFAULT: Final = "default"
 EVERYTHING: Final = f"{QUOTA_MAX}/second"
 PLANS_MAX: Final = 200
-"""The most plans. A file written by hand has fewer, and the import makes one search per plan and list of keys."""
+"""The most plans that an import makes. Each plan costs one search for each list of keys in the file."""
 
 Values = dict[str, str]
 Way = tuple[Descriptor, ...]
-"""The descriptors from the top level down to a rule."""
+"""The path to a rule in a descriptor file: the descriptors from the top level down to the rule."""
 
 
 def imported_from_envoy(source: Source, customer_key: str | None = None) -> Imported:
@@ -106,11 +106,11 @@ class _Mapping:
     top: tuple[Descriptor, ...]
     ways: list[Way]
     customer: str
-    """The key whose values are customers."""
+    """The name of the descriptor key whose values are customers."""
     plan_names: Names = field(default_factory=Names)
     limit_names: Names = field(default_factory=Names)
     facts: dict[str, str] = field(default_factory=dict[str, str])
-    """The name of the fact for each key."""
+    """For each descriptor key, the name of the fact that it becomes in the contracts."""
     plans: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     customers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     replaced: set[tuple[Descriptor, str]] = field(default_factory=set[tuple[Descriptor, str]])

@@ -19,7 +19,7 @@ UNITS: Final = {
     "month": "month",  # 30 days in both
     "year": "P365D",
 }
-"""The window, as limit strings write it, for each unit of Envoy's."""
+"""For each of Envoy's units, the window as limit strings write it."""
 REQUESTS_MAX: Final = 2**32 - 1
 ANY: Final = "*"
 ROOT_FIELDS: Final = ("domain", "descriptors")
@@ -92,7 +92,7 @@ class EnvoyFile:
         return self._descriptors(table, ())
 
     def wrong(self, problem: str, path: Path) -> InvalidConfiguration:
-        """Returns the error for a problem with the field at `path`; its message names the line and the field."""
+        """Returns an error about a problem with the field at `path`; its message names the line and the field."""
         return InvalidConfiguration(
             self.source.name, problem, line=self.source.line_of(path) or 1, field=field_at(path)
         )

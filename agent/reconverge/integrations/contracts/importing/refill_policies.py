@@ -153,7 +153,6 @@ class _Import:
 
 
 def _root(path: Path) -> Element:
-    """Returns the outermost element of an XML file. Raises InvalidConfiguration."""
     parser = expat.ParserCreate()
     above = [Element("", 0)]
 
@@ -194,7 +193,6 @@ def _root(path: Path) -> Element:
 
 
 def _written(path: Path) -> bytes:
-    """Reads a file. Returns its bytes. Raises InvalidConfiguration if that fails or the file is too long."""
     written = bytes_of(path, BYTES_MAX + 1)
     if len(written) > BYTES_MAX:
         raise InvalidConfiguration(path.name, f"has more than {BYTES_MAX} bytes; divide it into several files")

@@ -71,7 +71,7 @@ class Addresses:
 
     @property
     def believes_nothing(self) -> bool:
-        """Whether no proxy is trusted, so that the peer of a connection is always the client."""
+        """Whether no proxy is trusted. Then the address at the other end of a connection is the client."""
         return not self._networks and not self._trusts_unix
 
     def client(self, peer: str | None, header: Callable[[str], str | None]) -> str | None:
@@ -175,11 +175,11 @@ class Located(ABC):
 
     @property
     def templates(self) -> Sequence[str]:
-        """Returns an empty sequence, for frameworks whose router has not run yet when rules decide."""
+        """Returns an empty sequence: by default, the framework's router has not run when rules decide."""
         return ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns `templates`, for frameworks whose router cannot be asked."""
+        """Returns `templates`: by default, the framework's router cannot be asked."""
         return self.templates
 
     def single_header(self, name: str) -> str | None:
@@ -239,7 +239,10 @@ def group_of_peers(prefix: int) -> Callable[[str], str | None]:
 
 
 def group_of_odd_peer(peer: Any, prefix: int) -> str | None:
-    """Returns the key for a peer address that is not a text, or is a very long one, as in some test clients."""
+    """Returns the key for a peer address that is no text, or a very long text, as in some test clients.
+
+    Returns None if the address cannot be used.
+    """
     address = _NO_PROXIES.client(peer, lambda _name: None)
     return None if address is None else grouped(address, prefix)
 
@@ -268,7 +271,6 @@ def _forwarded(said: str) -> list[str]:
 
 
 def _single_address(said: str) -> list[str]:
-    """Returns the text of a field that holds a single address, as a list of one item."""
     return [said]
 
 
@@ -327,7 +329,7 @@ def is_port(server: object) -> bool:
 
 
 def single(values: Sequence[Text]) -> Text | None:
-    """Returns the value that all of `values` are equal to; None if they differ, or if there are none."""
+    """Returns the value that all `values` are equal to; None if they differ, or if there are no values."""
     return values[0] if values and values.count(values[0]) == len(values) else None
 
 

@@ -44,7 +44,7 @@ MISSING: Final = (ADDRESS, SHARED, REFUSE, EXEMPT)
 SHARED_KEY: Final = f"{OURS}nobody"
 """The key that all requests without a key share. Its value must not change, because older nodes use it."""
 NOWHERE: Final = "-"
-"""The text that stands in a key for a missing value, such as the route of a request that matches none."""
+"""The text in a key for a missing value, such as the route of a request that matches no route."""
 METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 """The methods that have a count of their own in `by_method`; all others share one."""
 WRITTEN: Final = (UUID, timedelta, Fraction, PurePath, IPv4Address, IPv6Address, IPv4Network, IPv6Network)
@@ -93,7 +93,7 @@ function, because `functools.wraps` would copy that to wrappers."""
 
 
 def source_of(function: Callable[..., Any]) -> Source | None:
-    """Returns a description of the part of a request that one of this library's key functions reads; else None."""
+    """Returns the part of a request that a key function of this library reads; None for any other function."""
     return _sources.get(function) if type(function) is FunctionType else None
 
 
@@ -214,7 +214,7 @@ def together(*parts: KeyFunction) -> KeyFunction:
 
 
 def name_of_function(function: object) -> str:
-    """Returns the name of a key function, after which limits may be named."""
+    """Returns the name of a key function, which may become part of a limit's name."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -233,13 +233,13 @@ def _renamed(function: Function, name: str) -> Function:
 
 
 def waits(function: Callable[..., Any]) -> bool:
-    """Whether a function is known to return an awaitable."""
+    """Returns whether `function` is known to return an awaitable."""
     call = getattr(type(function), "__call__", None)  # noqa: B004  # for callable objects
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def is_application(thing: object) -> bool:
-    """Whether an object is an application of Flask, Starlette or FastAPI, passed as the wrong argument."""
+    """Returns whether `thing` is an application of Flask, Starlette or FastAPI, passed as the wrong argument."""
     return hasattr(thing, "wsgi_app") or hasattr(thing, "add_middleware")
 
 
@@ -372,7 +372,7 @@ async def _come(value: Any) -> Any:
 
 
 def takes(function: Callable[..., Any], arguments: int) -> bool:
-    """Whether `function` can be called with `arguments` positional arguments; True for compiled functions."""
+    """Returns whether `function` accepts that many positional arguments; True if unknown, as for compiled functions."""
     try:
         return _takes(inspect.signature(function), arguments)
     except (TypeError, ValueError):

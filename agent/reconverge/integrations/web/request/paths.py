@@ -69,21 +69,21 @@ class RulePath:
         self._of_forms = [_pattern(form) for form in _forms_of_rule(path)]
 
     def is_near(self, forms: Iterable[str]) -> bool:
-        """Whether one of `forms`, the normal forms of a request's path, matches this path."""
+        """Returns whether one of `forms`, the normal forms of a request's path, matches this path."""
         patterns = dict.fromkeys((*self._of_forms, *self.patterns))  # most paths are their own normal form
         return any(pattern.fullmatch(form) for form in forms for pattern in patterns)
 
     def is_of(self, key: str) -> bool:
-        """Returns whether the route with the key `key` is at this path, or below it if the path ends in `/*`.
+        """Returns whether a route is at this path, or, if the path ends in `/*`, below it.
 
-        `key_of` returns the key: the route's pattern without names and types of values.
+        `key` is the route's key from `key_of`: its pattern without names and types of values.
         """
         if key == self.key:
             return True
         return self.below and (key.startswith(f"{self.key}/") or self.key == "/")
 
     def learn(self, template: str) -> bool:
-        """Adds a route's pattern, which shows which values may contain slashes; returns whether it was new."""
+        """Adds a route's pattern, which shows which values may contain slashes. Returns whether it was new."""
         if key_of(template) != self.key or deep_at(template) is None:
             return False
         pattern = path_pattern(f"/{template.lstrip('/')}")
@@ -101,7 +101,7 @@ class Places:
         self._matching = self._matchers()
 
     def find(self, request: Any) -> str | None:
-        """Returns the first of the rule's paths at which a request is, in any spelling; None if it is at none."""
+        """Returns the first of the rule's paths that the request matches, in any spelling; None if none matches."""
         read = read_path_of(request)
         if not read.is_too_long:
             for matches, found in self._matching:
@@ -207,7 +207,7 @@ def deep_at(path: str) -> int | None:
 
 
 def takes_slashes(expression: str) -> bool:
-    """Whether a regular expression may match a text with a slash; True if that is unknown."""
+    """Returns whether a regular expression may match a text with a slash; True if that is unknown."""
     try:
         return any(re.fullmatch(atom, "/") for atom in _ATOM.findall(expression))
     except re.error:
@@ -215,7 +215,7 @@ def takes_slashes(expression: str) -> bool:
 
 
 def takes_nothing(expression: str) -> bool:
-    """Whether a regular expression may match the empty text; True if that is unknown."""
+    """Returns whether a regular expression may match the empty text; True if that is unknown."""
     try:
         return re.fullmatch(expression, "") is not None
     except re.error:

@@ -1,4 +1,4 @@
-"""Reads the path of a request once, however many rules there are."""
+"""Reads the path of a request, and keeps the results for all rules."""
 
 # Theory of operation.
 #
@@ -65,7 +65,7 @@ class ReadPath:
 
     @property
     def forms(self) -> list[str]:
-        """Returns the path's normal forms; none if one of them is too long, and then `is_too_long` becomes True."""
+        """Returns the path's normal forms; an empty list, and sets `is_too_long`, if a normal form is too long."""
         if self._forms is None:
             forms = [list(normal_forms(path)) for path in self.paths]
             self.is_too_long = not all(forms)
@@ -89,7 +89,7 @@ class ReadPath:
 
 
 def read_path_of(request: Any) -> ReadPath:
-    """Returns the cached path of a request; a new one if the request has no cache."""
+    """Returns the `ReadPath` of a request: its attribute `read_path`, or a new object if it has none."""
     read: ReadPath | None = getattr(request, "read_path", None)
     return ReadPath(request.path, getattr(request, "inner_paths", ())) if read is None else read
 
@@ -152,7 +152,7 @@ def _resolved(segments: Iterable[str]) -> list[str]:
 
 
 def below_mount(path: str, roots: Iterable[str]) -> list[str]:
-    """Returns the rest of `path` after each of `roots`, the prefixes of mounted applications, that is in it."""
+    """Returns the rest of `path` after each of `roots`, prefixes of mounted applications, that occurs in it."""
     found: list[str] = []
     for root in roots:
         if root and root != "/":

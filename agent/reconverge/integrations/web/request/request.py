@@ -30,7 +30,7 @@ class Request(Protocol):
     def path(self) -> str:
         """Returns the decoded path as the client wrote it.
 
-        Do not count by it: clients can invent any number of paths.
+        Limits must not count by the path, because clients can invent any number of paths.
         """
         ...
 
