@@ -45,12 +45,15 @@ class ExploredCase(NamedTuple):
     faults: int = 2
     start: tuple[str, ...] = ()
     """Events with which the search begins, because a search from nothing would not get so deep in the time."""
+    more: tuple[str, ...] = ()
+    """The extras of the case, as `--more` names them."""
 
     def options(self) -> list[str]:
         """Returns the options of `python -m reconverge.simulation.explore`."""
         asking = "yes" if self.asking else "no"
         options = ["--kind", self.kind, "--policy", self.policy, "--grain", self.grain, "--asking", asking]
         options += ["--quota", str(self.quota), "--window", f"{self.window_s:g}", "--faults", str(self.faults)]
+        options += [f"--more={name}" for name in self.more]
         return options + [f"--start={name}" for name in self.start]
 
 
@@ -64,5 +67,7 @@ class PlantedFault(NamedTuple):
     guard: ProofGuard | None = None
     chaos: str = ""
     """The scenario of chaos that ought to find it; empty if none is tried."""
+    reckless: bool = False
+    """Whether finders give silence absurd constants (`simulation/reckless.py`), as only silent nodes show the fault."""
     remark: str = ""
     """Why a finder cannot find it, if that is known."""

@@ -21,6 +21,8 @@ FINDERS: Final = (EXPLORATION, FUZZ, MACHINES, MODEL, BINDING, CHAOS)
 """In the order of the table's columns."""
 
 MACHINES_FILES: Final = ("tests/protocol/test_protocol.py", "tests/protocol/test_slots.py")
+RECKLESS_FILES: Final = ("tests/protocol/test_reckless.py",)
+"""The state machines in which silence has absurd constants."""
 SEEDS: Final = 100_000
 """More seeds than the fuzz can try in the time."""
 NO_BOUND: Final = str(10**9)
@@ -40,7 +42,7 @@ class FinderCommand(NamedTuple):
 
 def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
     """Returns the command by which a finder looks for a fault; None if it cannot or shall not."""
-    python = (sys.executable, "-m")
+    python, reckless = (sys.executable, "-m"), ("--reckless",) * fault.reckless
     if finder == EXPLORATION:
         words = (*python, "reconverge.simulation.explore", *fault.case.options())
         words += ("--depth", NO_BOUND, "--states", NO_BOUND, "--processes", "1")
@@ -48,16 +50,17 @@ def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
         return FinderCommand(words, re.compile(r"^# (?!the digest is blind).+", re.MULTILINE))
     if finder == FUZZ:
         words = (*python, "reconverge.simulation.fuzz", "--seeds", str(SEEDS), "--processes", "1")
-        words += ("--start", str(SystemRandom().randrange(10**9)))
+        words += ("--start", str(SystemRandom().randrange(10**9)), *reckless)
         return FinderCommand(words, re.compile(r"^python -m reconverge\.simulation\.fuzz .+", re.MULTILINE))
     if finder == MACHINES:
-        words = (*python, "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=random", *MACHINES_FILES)
+        words = (*python, "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=random")
+        words += RECKLESS_FILES if fault.reckless else MACHINES_FILES
         return FinderCommand(words, re.compile(r"^E  .+", re.MULTILINE), again=True)
     if finder == MODEL and fault.guard is not None:
         words = (*python, "reconverge.simulation.model", "--guard", fault.guard.name)
         return FinderCommand(words, re.compile(r"^ +\S.+, and then not: .+", re.MULTILINE))
     if finder == BINDING:
-        words = (*python, "reconverge.simulation.model", "--bind", "--mode", WALK, "--mode", SMALL)
+        words = (*python, "reconverge.simulation.model", "--bind", "--mode", WALK, "--mode", SMALL, *reckless)
         words += ("--runs", str(SEEDS), "--start", str(SystemRandom().randrange(10**9)), "--processes", "1")
         return FinderCommand(words, re.compile(r"^[^|$\n]+: (it needs what|it leaves|no action does).+", re.MULTILINE))
     if finder == CHAOS and fault.chaos:

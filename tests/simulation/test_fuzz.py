@@ -19,7 +19,8 @@ from reconverge.policies import STRICT
 from reconverge.simulation import PATTERNS, Traffic, fuzz, world
 from reconverge.simulation.cases import ELECTED, LIVENESS, REGIONS, SAFETY, draw_case
 from reconverge.simulation.fault import FaultKind
-from reconverge.simulation.fuzz import try_case
+from reconverge.simulation.fuzz import FuzzTask, Tried, try_case
+from reconverge.simulation.reckless import SilenceCount
 from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge import granting, ledger
 from tests.support.effort import tried
@@ -118,7 +119,9 @@ def test_a_seed_that_fails_in_a_way_nobody_foresaw_is_told_like_any_other(monkey
     """Plants a merge that raises; the seeds after it are tried all the same."""
     monkeypatch.setattr(world, "open_merge_rule", lambda **_: _Broken())
 
-    assert (SAFETY, 3, ["ZeroDivisionError: planted"]) == fuzz._try_seed((SAFETY, 3))
+    tried_seed = fuzz._try_seed(FuzzTask(SAFETY, 3))
+
+    assert ["ZeroDivisionError: planted"] == tried_seed.problems
 
 
 def test_nodes_agree_when_a_name_that_one_of_them_gave_up_has_ended_too() -> None:
@@ -164,7 +167,7 @@ def test_a_failing_seed_ends_the_command_with_its_own_reproduction(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The exit status is 1, and the output can be pasted."""
-    monkeypatch.setattr(fuzz, "_try_seed", lambda what: (*what, ["planted"]))
+    monkeypatch.setattr(fuzz, "_try_seed", lambda task: Tried(task, ["planted"], SilenceCount()))
 
     status = fuzz.main(["--seeds", "1", "--mode", "safety", "--processes", "1"])
 

@@ -101,7 +101,8 @@ class Fleet:
     @property
     def longest_silence_ns(self) -> int:
         """Returns the longest time, in nanoseconds, for which nodes leave charges on a key unreported."""
-        interval_ns, at_most_ns = self.sync_interval_ns, SILENCE_MAX_S * SECOND_NS
+        at_most_ns = SILENCE_MAX_S * SECOND_NS
+        interval_ns = min(self.sync_interval_ns, self.own_interval_ns or self.sync_interval_ns)
         silence_ns = max(longest_silence(limit.window_ns, interval_ns, at_most_ns) for limit in self.quotas.values())
         return silence_ns + silence_ns // GRID_PARTS
 

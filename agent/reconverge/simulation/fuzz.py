@@ -4,14 +4,18 @@ Five modes. *Safety*: with any faults, no window exceeds its declared bound, and
 *Liveness*: once faults and requests have ended, all nodes soon agree on what was used. *Elected*: safety, when the
 nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges. *Slots*: a limit on
 work in progress never has more work under way than it allows, and loses no slot; see `in_progress/`.
+
+With `--reckless`, nodes are silent about their charges far more often, for longer, and about more of them than in
+production (`simulation/reckless.py`); what must never happen is the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.limit.limit import Limit
@@ -23,6 +27,7 @@ from reconverge.simulation.fault import ENDS, Fault, FaultKind, restarts
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.in_progress.cases import try_slots
 from reconverge.simulation.judging.called_free import is_plain, too_free
+from reconverge.simulation.reckless import SilenceCount, reckless_if
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 from reconverge.simulation.truth import DecidedRequest, RunHistory, broken_windows, number_of
 from reconverge.simulation.world import World
@@ -125,21 +130,38 @@ def agreement_ns(fleet: Fleet) -> int:
     return fleet.longest_silence_ns + back_off_ns + exchanges_ns
 
 
-def _command(mode: str, seed: int) -> str:
-    if mode == SLOTS:
-        return f"python -m reconverge.simulation.fuzz --mode {SLOTS} --start {seed} --seeds 1"
-    case = draw_case(mode, seed)
-    return f"{case.command()}\n  {case}"
+class FuzzTask(NamedTuple):
+    """A case to try, by its mode and its seed, with proper or with reckless silences."""
+
+    mode: str
+    seed: int
+    reckless: bool = False
+
+    def command(self) -> str:
+        """Returns the shell command that tries the case again, and a description of the case."""
+        reckless = " --reckless" * self.reckless
+        if self.mode == SLOTS:
+            return f"python -m reconverge.simulation.fuzz --mode {SLOTS} --start {self.seed} --seeds 1"
+        case = draw_case(self.mode, self.seed)
+        return f"{case.command()}{reckless}\n  {case}"
 
 
-def _try_seed(what: tuple[str, int]) -> tuple[str, int, list[str]]:
-    mode, seed = what
-    try:
-        if mode == SLOTS:
-            return mode, seed, try_slots(seed)
-        return mode, seed, try_case(draw_case(mode, seed))
-    except Exception as error:  # noqa: BLE001, any error must be printed with the seed that finds it
-        return mode, seed, [f"{type(error).__name__}: {error}"]
+class Tried(NamedTuple):
+    """A tried case, with a sentence for each broken promise, and what was counted of its silences if reckless."""
+
+    task: FuzzTask
+    problems: list[str]
+    silences: SilenceCount
+
+
+def _try_seed(task: FuzzTask) -> Tried:
+    with reckless_if(wanted=task.reckless) as count:
+        try:
+            if task.mode == SLOTS:
+                return Tried(task, try_slots(task.seed), count)
+            return Tried(task, try_case(draw_case(task.mode, task.seed)), count)
+        except Exception as error:  # noqa: BLE001, any error must be printed with the seed that finds it
+            return Tried(task, [f"{type(error).__name__}: {error}"], count)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -148,20 +170,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=200, help="the number of seeds to try (default: %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--mode", choices=MODES, action="append", help="by default all")
+    parser.add_argument("--reckless", action="store_true", help="absurd constants of silence; not of the mode slots")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     options = parser.parse_args(arguments)
-    modes = options.mode or MODES
-    tasks = [(mode, seed) for seed in range(options.start, options.start + options.seeds) for mode in modes]
-    failed = 0
+    reckless = options.reckless
+    modes = options.mode or (CASES if reckless else MODES)
+    if reckless and SLOTS in modes:
+        parser.error(f"limits on work in progress have no silences; choose --mode from {', '.join(CASES)}")
+    if reckless:
+        os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # for workers: the compiled kernel has its own constants
+    seeds = range(options.start, options.start + options.seeds)
+    tasks = [FuzzTask(mode, seed, reckless) for seed in seeds for mode in modes]
+    failed, silences = 0, SilenceCount()
     clock = SystemClock()
     began_ns = clock.monotonic_ns()
-    for mode, seed, problems in mapped(_try_seed, tasks, processes=options.processes, chunk=8):
-        if problems:
+    for tried in mapped(_try_seed, tasks, processes=options.processes, chunk=8, apart=reckless):
+        silences.add(tried.silences)
+        if tried.problems:
             failed += 1
-            print(f"{_command(mode, seed)}\n  " + "\n  ".join(problems[:5]), flush=True)
+            print(f"{tried.task.command()}\n  " + "\n  ".join(tried.problems[:5]), flush=True)
     passed = len(tasks) - failed
     took_s = (clock.monotonic_ns() - began_ns) / SECOND_NS
     print(f"fuzz: {passed} passed, {failed} failed, in {took_s:.0f} s")
+    if reckless:
+        print(silences)
     return 1 if failed else 0
 
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from reconverge.simulation.explore.events import GRAINS, KINDS, MORE, POLICIES
-from reconverge.simulation.explore.runs import ASKING, RunTable, Task, cases_of, explored
+from reconverge.simulation.explore.events import GRAINS, KINDS, MORE, POLICIES, RECKLESS
+from reconverge.simulation.explore.runs import ASKING, RunTable, SilenceTotals, Task, cases_of, explored
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
 
@@ -52,13 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.more,
     )
     tasks = [Task(case, options.depth, options.states, options.faults, tuple(options.start)) for case in cases]
-    table = RunTable(options.table)
+    table, silences = RunTable(options.table), SilenceTotals()
     os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # for workers: they read fields that the compiled kernel hides
     for done in mapped(
         explored, [task for task in tasks if not table.has(task)], processes=options.processes, apart=True
     ):
         print(table.add(done), flush=True)
+        if RECKLESS in done.found.case.more:
+            silences = silences.plus(done.found)
+            print(SilenceTotals().plus(done.found), flush=True)
     totals = table.totals()
+    if silences.states:
+        print(f"\nin all, {silences}")
     print(f"\n{totals}")
     return 1 if totals.broken else 0
 

@@ -335,6 +335,7 @@ def _written_record(world: SmallWorld, shard: Any, name: str, latest: dict[str, 
     walk.meet(cell.entries.get(name) for cell in shard.cells.values())
     walk.meet(cell.first == name for cell in shard.cells.values())
     walk.meet(batch.node == name for batch in world.late)
+    walk.meet(kept.node == name for kept in shard.recalls.kept.values())
     opened = getattr(world.truth, "by_window", {})
     walk.meet(sorted(one.began_us for one in opened if f"{MARK}{one.node}" == _process_of(name)))
     return marshal.dumps(walk.found, 2)

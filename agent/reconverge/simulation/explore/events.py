@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -24,14 +25,17 @@ from reconverge.limit.limit import CONCURRENCY, PACED
 from reconverge.policies import NODES, STRICT, Policy, choose
 from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS
 from reconverge.simulation.explore.world import DEAR, KEY, LATE_MAX, SECOND, SmallWorld
+from reconverge.simulation.reckless import SilenceCount, is_reckless, reckless_if
 
 LATE: Final = "late"
 SECOND_KEY: Final = "second key"
 DRIFTING: Final = "drifting clocks"
 REVERSED: Final = "names reversed"
-MORE: Final = (SECOND_KEY, DRIFTING, REVERSED)
+RECKLESS: Final = "reckless silences"
+MORE: Final = (SECOND_KEY, DRIFTING, REVERSED, RECKLESS)
 """The extras that a case may have: a second key, and clocks that drift apart, each of which multiplies the number of
-states; and names of nodes that sort the other way, as the hub serves nodes that ask at the same moment by name."""
+states; names of nodes that sort the other way, as the hub serves nodes that ask at the same moment by name; and absurd
+constants of silence, see `simulation/reckless.py`."""
 
 
 class Event(NamedTuple):
@@ -179,7 +183,7 @@ def _second_key(i: int, limit: Limit) -> Iterator[Event]:
 
 
 def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[Event]:
-    """Yields the events that the extras in `more` add to a case."""
+    """Yields the events that the extras in `more` add to a case; other names and reckless silences add none."""
     if SECOND_KEY in more:
         for i in range(nodes):
             yield from _second_key(i, limit)
@@ -315,7 +319,12 @@ class Exploration(NamedTuple):
         return [event for event in found if self.asking or not event.asking]
 
     def world(self, start_ns: int = 0) -> SmallWorld:
-        """Returns the case's world before any event."""
+        """Returns the case's world before any event. The caller is in a block of `constants()`.
+
+        Raises RuntimeError if the case has reckless silences, and the caller is not.
+        """
+        if RECKLESS in self.more and not is_reckless():
+            raise RuntimeError(f"the constants of silence are proper ones; enter `constants()` of {self!r}")
         keys = (KEY, SECOND) if SECOND_KEY in self.more else (KEY,)
         return SmallWorld(
             self.limit(),
@@ -330,6 +339,10 @@ class Exploration(NamedTuple):
         """Returns the case with names of nodes that sort the other way."""
         more = [each for each in self.more if each != REVERSED]
         return self._replace(more=(*more, *((REVERSED,) if len(more) == len(self.more) else ())))
+
+    def constants(self) -> AbstractContextManager[SilenceCount]:
+        """Returns a block in which silence has the constants of the case: absurd ones, or those of production."""
+        return reckless_if(wanted=RECKLESS in self.more)
 
     def __str__(self) -> str:
         asking = "asking" if self.asking else "not asking"

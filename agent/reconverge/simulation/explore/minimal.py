@@ -34,11 +34,14 @@ def problems_of(world: SmallWorld, case: Exploration, names: Sequence[str], aski
 
 def replay(case: Exploration, *names: str, asking: int | None = None) -> list[str]:
     """Returns a sentence for each promise that the events `names` break; `asking` is explained at `problems_of`."""
-    return problems_of(case.world(EPOCH_NS), case, names, asking)
+    with case.constants():
+        return problems_of(case.world(EPOCH_NS), case, names, asking)
 
 
 def cut_down(found: Counterexample) -> Counterexample:
     """Returns the counterexample without the events that it does not need to break a promise.
+
+    The caller is in a block of the case's `constants()`, as in the search that has found it.
 
     If replaying it breaks no promise, because two paths with different states had the same digest, it is returned
     unchanged.

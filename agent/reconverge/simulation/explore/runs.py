@@ -66,10 +66,11 @@ def explored(task: Task) -> Done:
     began = os.times()
     gc.freeze()  # so that the collector does not walk all modules again and again
     gc.set_threshold(COLLECTED_AFTER)
-    search = Search(task.case, faults_max=task.faults, start=task.start)
-    while search.found.depth < task.depth and search.found.states < task.states and search.deepen():
-        pass
-    programs = [program_of(cut_down(each)) for each in search.found.counterexamples]
+    with task.case.constants():
+        search = Search(task.case, faults_max=task.faults, start=task.start)
+        while search.found.depth < task.depth and search.found.states < task.states and search.deepen():
+            pass
+        programs = [program_of(cut_down(each)) for each in search.found.counterexamples]
     return Done(search.found, programs, _seconds(os.times()) - _seconds(began))
 
 
@@ -151,3 +152,18 @@ def row_of(done: Done) -> list[str]:
     found = done.found
     numbers = (found.faults_max, found.depth, found.states, found.events, round(done.seconds), found.recoveries)
     return [str(found.case), *map(str, (*numbers, found.equalities, len(done.programs)))]
+
+
+class SilenceTotals(NamedTuple):
+    """How much the searches of some cases with reckless silences have seen of them."""
+
+    states: int = 0
+    silent: int = 0
+    recalls: int = 0
+
+    def plus(self, found: Found) -> SilenceTotals:
+        """Returns the sums with those of another search."""
+        return SilenceTotals(self.states + found.states, self.silent + found.silent, self.recalls + found.recalls)
+
+    def __str__(self) -> str:
+        return f"{self.silent:,} of {self.states:,} states have a silent node, and {self.recalls:,} recalls were heard"

@@ -24,6 +24,8 @@ from reconverge.simulation.explore.canonical import EPOCH_NS, digest, parts_of
 from reconverge.simulation.explore.events import Exploration, happen
 from reconverge.simulation.explore.recovery import unrecovered
 from reconverge.simulation.explore.rewind import Snapshot
+from reconverge.simulation.explore.world import SmallWorld
+from reconverge.simulation.reckless import count_so_far
 
 RECOVERY_SHARE: Final = 500
 """One state in this many is tested for recovery: once all faults end, a node must get the whole quota."""
@@ -64,13 +66,20 @@ class Found:
     """The number of states that were met again and tested for equality."""
     whole: bool = False
     """Whether the search has ended because no event led to a new state."""
+    silent: int = 0
+    """The number of these states in which a node is silent about a key that it charges."""
+    recalls: int = 0
+    """The number of recalls that made a node report a key, over all events tried; 0 if silences are not reckless."""
     layers: list[int] = field(default_factory=list)
     """For each depth, the number of states that were first met there."""
     counterexamples: list[Counterexample] = field(default_factory=list)
 
 
 class Search:
-    """The search of one case, on the kernel in Python. Raises RuntimeError if the compiled kernel is in use."""
+    """The search of one case, on the kernel in Python, in a block of the case's `constants()`.
+
+    Raises RuntimeError if the compiled kernel is in use, or outside such a block.
+    """
 
     def __init__(self, case: Exploration, *, faults_max: int = 2, start: tuple[str, ...] = ()) -> None:
         if COMPILED:
@@ -122,7 +131,9 @@ class Search:
             spent = faults + event.fault
             if spent > self._faults_max or not event.can(self._world):
                 continue
+            recalls = count_so_far().recalls
             happen(self._world, event)
+            self.found.recalls += count_so_far().recalls - recalls
             self.found.events += 1
             if self._world.problems:
                 self._note(path + bytes([place]))
@@ -135,6 +146,7 @@ class Search:
                 reached.append(path + bytes([place]))
             if fewest is None:
                 self.found.states += 1
+                self.found.silent += has_silent_node(self._world)
                 if drawn(known, EQUALITY_SHARE):
                     self._first[known] = path + bytes([place])
                 if drawn(known, RECOVERY_SHARE):
@@ -201,6 +213,11 @@ class Search:
         if problem:
             self._world.problems.append(problem)
             self._note(path, self.found.recoveries % len(self._world.nodes))
+
+
+def has_silent_node(world: SmallWorld) -> bool:
+    """Returns whether any node would leave its next charge on a key unreported."""
+    return any(cell.comfortable for index in range(len(world.nodes)) for cell in world.table(index).cells.values())
 
 
 def drawn(known: bytes, share: int) -> bool:

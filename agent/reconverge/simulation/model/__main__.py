@@ -104,15 +104,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="with --bind, the first seed")
     parser.add_argument("--mode", choices=BOUND_MODES, action="append", help="with --bind; by default all modes")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="with --bind, how many")
+    parser.add_argument(
+        "--reckless", action="store_true", help="with --bind, give silence absurd constants, which should bind as well"
+    )
     parser.add_argument("--page", type=Path, help="with --bind, a file for the accepted steps")
     parser.add_argument(
         "--guard", choices=[guard.name for guard in ProofGuard], metavar="NAME", help="only take this guard out"
     )
     options = parser.parse_args(arguments)
+    if options.reckless and not options.bind:
+        parser.error("the proof knows no constants of silence; --reckless needs --bind")
     if options.bind:
         modes = tuple(options.mode or BOUND_MODES)
         where = {"start": options.start, "runs": options.runs, "processes": options.processes}
-        return 1 if bind(**where, modes=modes, page=options.page) else 0
+        return 1 if bind(**where, modes=modes, page=options.page, reckless=options.reckless) else 0
     if options.guard is not None:
         return int(_guards([ProofGuard[options.guard]], full=options.examples) > 0)
     began_ns = CLOCK.monotonic_ns()

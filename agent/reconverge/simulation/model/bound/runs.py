@@ -14,6 +14,7 @@ from reconverge.simulation.cases import LIVENESS, SAFETY, Case, draw_case
 from reconverge.simulation.explore.events import COARSE, FINE, Exploration
 from reconverge.simulation.model.bound.small_cases import SMALL, draw_small_case
 from reconverge.simulation.model.bound.worlds import BoundRun, bound_case, bound_walk
+from reconverge.simulation.reckless import SilenceCount, reckless_if
 from reconverge.simulation.studies.experiment import PROCESSES, mapped
 
 KINDS: Final = ("fixed", "log", "slices", "slots")
@@ -33,9 +34,11 @@ class BoundTask(NamedTuple):
 
     seed: int
     mode: str
+    reckless: bool = False
+    """Whether silence has absurd constants, see `simulation/reckless.py`."""
 
     def __str__(self) -> str:
-        return f"--mode {self.mode} --start {self.seed} --runs 1"
+        return f"--mode {self.mode} --start {self.seed} --runs 1" + " --reckless" * self.reckless
 
     def case(self) -> Case:
         """Draws the case of this task's seed; only for a mode of the fuzz."""
@@ -53,6 +56,13 @@ def exploration_of(seed: int) -> Exploration:
 
 def tried(task: BoundTask) -> tuple[BoundTask, BoundRun]:
     """Returns the task and the outcome of its run."""
+    with reckless_if(wanted=task.reckless) as silences:
+        task, run = _tried(task)
+    run.silences = silences
+    return task, run
+
+
+def _tried(task: BoundTask) -> tuple[BoundTask, BoundRun]:
     if task.mode != WALK:
         return task, bound_case(task.case())
     case = exploration_of(task.seed)
@@ -73,6 +83,7 @@ class BoundTally:
     met: Counter[str] = field(default_factory=Counter)
     """By action, the number of runs in which it happened."""
     outside: Counter[str] = field(default_factory=Counter)
+    silences: SilenceCount = field(default_factory=SilenceCount)
 
     def add(self, run: BoundRun) -> None:
         """Adds the outcome of a run to the sums."""
@@ -82,6 +93,7 @@ class BoundTally:
         self.steps += run.accepted
         self.met += Counter(dict.fromkeys(run.accepted, 1))
         self.outside[run.outside] += bool(run.outside)
+        self.silences.add(run.silences)
 
     def __str__(self) -> str:
         return (
@@ -101,6 +113,8 @@ class BoundTally:
         for assumption, times in self.outside.items():
             if assumption:
                 yield f"{times:,} runs were followed until this assumption of the proof failed: {assumption}."
+        if self.silences.answers:
+            yield f"With absurd constants of silence: {self.silences}."
 
 
 def bind(
@@ -110,12 +124,17 @@ def bind(
     modes: tuple[str, ...] = BOUND_MODES,
     processes: int = PROCESSES,
     page: Path | None = None,
+    reckless: bool = False,
 ) -> int:
-    """Makes `runs` runs of each mode, prints the accepted steps, and returns how many runs the model rejected."""
+    """Makes `runs` runs of each mode, prints the accepted steps, and returns how many runs the model rejected.
+
+    If `reckless`, silence has absurd constants in all of them.
+    """
     os.environ["RECONVERGE_NO_EXTENSIONS"] = "1"  # for workers: they read fields that the compiled kernel hides
-    tasks = [BoundTask(seed, mode) for seed in range(start, start + runs) for mode in modes]
+    tasks = [BoundTask(seed, mode, reckless) for seed in range(start, start + runs) for mode in modes]
     chosen = " ".join(f"--mode {mode}" for mode in modes)
     command = f"python -m reconverge.simulation.model --bind {chosen} --start {start} --runs {runs}"
+    command += " --reckless" * reckless
     tally, clock = BoundTally(), SystemClock()
     began_ns = clock.monotonic_ns()
     for task, run in mapped(tried, tasks, processes=processes, chunk=4, apart=True):

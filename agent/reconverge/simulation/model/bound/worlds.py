@@ -22,6 +22,7 @@ from reconverge.simulation.fleet import FleetMember
 from reconverge.simulation.model.bound.states import BoundKey, OutsideAssumption, UnboundStep
 from reconverge.simulation.model.bound.watching_hub import Watch, is_bound, terms_of
 from reconverge.simulation.pattern import SimulatedArrival
+from reconverge.simulation.reckless import SilenceCount
 from reconverge.simulation.world import World
 
 SMALL_LIMIT: Final = "limit"
@@ -38,6 +39,8 @@ class BoundRun:
     rejected: str = ""
     outside: str = ""
     covered: bool = True
+    silences: SilenceCount = field(default_factory=SilenceCount)
+    """The counts of silences, if the run was reckless."""
 
 
 class Watching:
