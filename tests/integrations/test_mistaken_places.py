@@ -139,6 +139,17 @@ def test_a_limit_for_fastapi_on_which_no_route_depends_is_logged(caplog: pytest.
     assert "no route depends on the limit 'nowhere', so it limits nothing; write @app.get(path, dep" in caplog.text
 
 
+def test_a_limit_that_fastapi_makes_several_times_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """It evaluates an annotation that is text more than once, and reads the parameters of only one of the limits."""
+    limits = FastapiLimits("memory://")
+    limits("9/minute")
+    app = fastapi_with(limits, limits("9/minute"))
+    limits("9/minute")
+    assert [200, 200] == statuses(ask_asgi(app, times=2))
+
+    assert "" == caplog.text
+
+
 def test_a_route_that_depends_on_one_limit_twice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Of `4/minute` two requests are admitted. One object in both places is one limit."""
     limits = FastapiLimits("memory://")

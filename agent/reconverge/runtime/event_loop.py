@@ -8,6 +8,7 @@ same question is asked once at a time, so that a name server that never answers 
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401  # used by name lookups; a fork while a thread imports it leaves the child its lock
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial

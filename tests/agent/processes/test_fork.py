@@ -66,6 +66,16 @@ def test_a_child_forked_from_among_deciding_threads_can_decide(redis_server: Red
     assert int(said.split()[2]) + 20 == net_at(redis_server.url)
 
 
+@pytest.mark.parametrize("scheme", ["redis", "mqtt"])
+def test_an_exchange_imports_nothing(scheme: str, request: pytest.FixtureRequest) -> None:
+    """A child that is forked while another thread imports a module inherits its lock, and waits for it for ever."""
+    server = request.getfixturevalue("redis_server" if scheme == "redis" else "mosquitto")
+    with Process("imports_while_it_exchanges", server.url, module="forks") as process:
+        status, said = process.ends()
+
+    assert (0, ["[]"]) == (status, said)
+
+
 def test_a_child_forked_while_a_server_is_joined_can_join_it_too() -> None:
     """The fork waits until nobody is in the midst of that, so that the child inherits no lock that is held."""
     with Process("forks_while_it_joins_a_server", f"embedded://{token_hex(8)}", module="forks") as process:

@@ -141,6 +141,16 @@ def forks_while_others_decide(hub: str) -> None:
     introduce_yourself(hub, "parent")
 
 
+def imports_while_it_exchanges(hub: str) -> None:
+    """Prints the modules that are imported by the first exchange, and by the last."""
+    login = login_of(hub)
+    before = set(sys.modules)
+    login.allow("parent")
+    eventually(lambda: heard(login, "parent"), "the hub's answer")
+    _agents[hub].stop()
+    say(sorted(set(sys.modules) - before))
+
+
 def forks_while_it_joins_a_server(hub: str) -> None:
     """The first decision has begun to start an embedded server when the child is forked."""
     login = login_of(hub)

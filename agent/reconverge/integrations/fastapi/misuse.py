@@ -119,8 +119,10 @@ class Misuse:
                     name,
                     WRITE,
                 )
+        # FastAPI makes a limit in a text annotation several times, and reads the parameters of only one of them.
+        attached = {limit.__name__ for limit in self.made if limit.attached}
         for limit in self.made:
-            if not limit.attached and id(limit.rule.limits) not in endpoints:
+            if limit.__name__ not in attached and id(limit.rule.limits) not in endpoints:
                 logger.warning(
                     "reconverge: no route depends on the limit %r, so it limits nothing; %s", limit.__name__, WRITE
                 )

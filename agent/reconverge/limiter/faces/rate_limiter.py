@@ -78,6 +78,10 @@ class RateLimiter(Limiter):
         return self._enforcement.answers.hit(key, cost, kind)
 
     def test(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
+        """Returns the decision that `hit` would return now, and charges nothing.
+
+        A limiter of which only this method is called limits nothing; that is logged once, as a warning.
+        """
         self._tests += 1
         if self._tests == TESTS_ALONE and self.switched == ON and not self.control.has_decided:
             logger.warning(
