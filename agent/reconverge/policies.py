@@ -38,6 +38,8 @@ OVERSHOOT_MAX = 1.0
 
 HUB: Final = "hub"
 NODES: Final = "nodes"
+SHARE: Final = "share"
+"""The `cold_allowance` of a node's share of the quota: the quota divided by the number of nodes."""
 
 
 class View(NamedTuple):
@@ -157,8 +159,8 @@ class Policy:
     reach: Callable[[View], int]
     max_overshoot: float
     """The share of the capacity that the overdrafts of all nodes on a key may sum to."""
-    cold_allowance: float
-    """The share of the capacity that a node may admit on a key about which the hub has never answered it."""
+    cold_allowance: float | str
+    """The part of the capacity that a node may admit on a key about which the hub has never answered it; or SHARE."""
     keeps_allowances: bool = False
     """Whether a node goes on using its allowances after its lease at the hub has ended."""
     merged_only: bool = False
@@ -180,7 +182,7 @@ class Policy:
     def bound(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
         """Returns the most cost above the capacity that all nodes together may admit in one window.
 
-        The cold allowances of nodes that have never had an answer about the key come on top.
+        What nodes admit that have never had an answer about the key comes on top; see `cold`.
         """
         if self.max_overshoot == 0:
             return 0.0
@@ -188,9 +190,18 @@ class Policy:
             return float(capacity * (nodes - 1))
         return capacity * self.max_overshoot + nodes * cost_max
 
+    def cold(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
+        """Returns the most cost that one node may admit on a key before the hub's first answer about the key.
+
+        `nodes` is their number in the hub's last answer to this node; 0 if there was none.
+        """
+        if self.cold_allowance != SHARE:
+            return float(self.cold_allowance) * capacity
+        return float(max(-(-capacity // nodes), min(cost_max, capacity)) if nodes > 0 else capacity)
+
 
 STRICT = Policy("strict", strict, max_overshoot=0.0, cold_allowance=0.0)
-BALANCED = Policy("balanced", balanced, max_overshoot=0.1, cold_allowance=1.0)
+BALANCED = Policy("balanced", balanced, max_overshoot=0.1, cold_allowance=SHARE)
 AVAILABLE = Policy("available", available, max_overshoot=math.inf, cold_allowance=1.0, keeps_allowances=True)
 NAIVE = Policy("naive", naive, max_overshoot=math.inf, cold_allowance=1.0, keeps_allowances=True, merged_only=True)
 
@@ -205,7 +216,7 @@ def choose(
     name: str | None = None,
     *,
     max_overshoot: float | None = None,
-    cold_allowance: float | None = None,
+    cold_allowance: float | str | None = None,
     scarce: str | None = None,
     default: Policy = BALANCED,
 ) -> Policy:
@@ -225,8 +236,9 @@ def choose(
     if max_overshoot is not None and OVERSHOOT_MAX < max_overshoot < math.inf:
         problem = "is a share of the limit, at most 1; write 0.1 for 10 %, or inf for no bound, or raise the limit"
         raise InvalidSetting("max_overshoot", max_overshoot, problem)
-    if cold_allowance is not None and not _is_share(cold_allowance, 1.0):
-        raise InvalidSetting("cold_allowance", cold_allowance, "must be from 0 to 1, a share of the limit")
+    if cold_allowance is not None and cold_allowance != SHARE and not _is_share(cold_allowance, 1.0):
+        problem = f"must be {SHARE!r}, for the limit divided by the number of nodes, or a part of the limit from 0 to 1"
+        raise InvalidSetting("cold_allowance", cold_allowance, problem)
     if name is None:
         policy = default if max_overshoot is None else _meant_by(max_overshoot)
     else:
@@ -238,12 +250,12 @@ def choose(
     if max_overshoot is not None:
         policy = replace(policy, max_overshoot=float(max_overshoot))
     if cold_allowance is not None:
-        if policy.max_overshoot == 0 and cold_allowance > 0:
+        if policy.max_overshoot == 0 and cold_allowance != 0:
             problem = "must be 0 in strict, which never exceeds the limit"
             if name is None and max_overshoot is None:
                 problem += "; limits on what is in progress are strict; add policy='balanced'"
             raise InvalidSetting("cold_allowance", cold_allowance, problem)
-        policy = replace(policy, cold_allowance=float(cold_allowance))
+        policy = replace(policy, cold_allowance=cold_allowance if cold_allowance == SHARE else float(cold_allowance))
     return policy if scarce is None else _with_scarce(policy, scarce)
 
 

@@ -5,9 +5,9 @@ All numbers are little-endian.
 * A batch is two strings, beside the list of its keys. The first is an array in msgpack of the fields that all cells
   share. The second has a row for each cell: the epoch, the moment of the reset, the limit, and then the other fields of
   `CellReport` in their order, without the key.
-* An answer is one string. Its first 16 bytes are the schema (16 bits), the status (8 bits), the bytes of an amount (8
-  bits), the number of rows (32 bits) and the hub's time (64 bits); then come the rows, the fields of `CellAnswer` in
-  their order; and the rest is the generation.
+* An answer is one string. Its first 20 bytes are the schema (16 bits), the status (8 bits), the bytes of an amount (8
+  bits), the number of rows (32 bits), the hub's time (64 bits) and the number of live nodes (32 bits); then come the
+  rows, the fields of `CellAnswer` in their order; and the rest is the generation.
 
 In a row, the epoch and the moment of a reset have 64 bits. All other fields are amounts, of 32 bits if all amounts of
 the batch or answer fit into that, and of 64 bits if not; so a row of a batch has 60 or 104 bytes, and a row of an
@@ -76,7 +76,7 @@ CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for 
 so they have cells of their own."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """The most bytes of an answer that is decoded; an answer to 256 cells takes 18 kB or 33 kB."""
-ANSWER_HEADER: Final = Struct("<HBBIq")
+ANSWER_HEADER: Final = Struct("<HBBIqI")
 RECALLS_FOLLOW: Final = b"\0"
 """The byte between an answer's generation and its recalls (requests to report keys); left out if there are none."""
 AMOUNTS: Final = {4: False, 8: True}
@@ -138,7 +138,8 @@ def encode_answer(answer: Answer) -> bytes:
             if wide:
                 raise
             continue  # a number needs more bits
-        header = ANSWER_HEADER.pack(SCHEMA_VERSION, answer.status, amount_bytes, len(answer.cells), answer.hub_us)
+        counts = amount_bytes, len(answer.cells)
+        header = ANSWER_HEADER.pack(SCHEMA_VERSION, answer.status, *counts, answer.hub_us, answer.nodes)
         recalls = RECALLS_FOLLOW + _pack([list(recall) for recall in answer.recalls]) if answer.recalls else b""
         return header + rows + answer.generation.encode() + recalls
     raise AssertionError("each row format was skipped, although the widest must fit or raise struct.error: a bug")
@@ -149,7 +150,7 @@ def decode_answer(payload: object) -> Answer:
     try:
         if not isinstance(payload, bytes) or len(payload) > ANSWER_BYTES_MAX:
             raise ValueError(f"the payload must have at most {ANSWER_BYTES_MAX} bytes, but {_kind_of(payload)}")
-        version, status, amount_bytes, rows, hub_us = ANSWER_HEADER.unpack_from(payload)
+        version, status, amount_bytes, rows, hub_us, nodes = ANSWER_HEADER.unpack_from(payload)
         if version != SCHEMA_VERSION:
             raise ValueError(f"the schema is {version!r}, not {SCHEMA_VERSION}")
         if amount_bytes not in AMOUNTS:
@@ -161,7 +162,7 @@ def decode_answer(payload: object) -> Answer:
         cells = AnswerRows(payload[ANSWER_HEADER.size : end], wide=wide)
         generation, _, recalls = payload[end:].partition(RECALLS_FOLLOW)
         recalled = _read_recalls(recalls) if status == Status.MERGED else None
-        return Answer(hub_us, str(generation, "utf-8"), Status(status), cells, recalled)
+        return Answer(hub_us, str(generation, "utf-8"), Status(status), cells, recalled, nodes)
     except (ValueError, struct.error) as error:
         raise HubUnavailable(
             "protocol", f"the hub's answer to a batch cannot be read: {_short(error)}; {ONE_VERSION}"

@@ -43,7 +43,8 @@ def _real_answer() -> bytes:
 
 def _encoded(answer: Answer, *, wide: bool = False, version: int = SCHEMA_VERSION) -> bytes:
     """An answer as a hub says it."""
-    header = pack("<HBBIq", version, answer.status, 8 if wide else 4, len(answer.cells), answer.hub_us)
+    counts = 8 if wide else 4, len(answer.cells)
+    header = pack("<HBBIqI", version, answer.status, *counts, answer.hub_us, answer.nodes)
     rows = [pack("<16q" if wide else "<q14iq", *cell) for cell in answer.cells]
     return header + b"".join(rows) + answer.generation.encode()
 
@@ -162,7 +163,7 @@ def test_recalls_that_cannot_be_read_are_a_protocol_error(wrong: bytes) -> None:
 @given(st.lists(st.lists(st.integers(-(2**53), 2**53), min_size=16, max_size=16).map(CellAnswer._make), max_size=5))
 def test_large_amounts_are_read_as_they_were_written(cells: list[CellAnswer]) -> None:
     """In rows that have room for them."""
-    answer = Answer(2**53, "abc", Status.MERGED, tuple(cells), ())
+    answer = Answer(2**53, "abc", Status.MERGED, tuple(cells), (), 2**32 - 1)
 
     assert answer == decode_answer(_encoded(answer, wide=True))
 

@@ -96,7 +96,7 @@ def test_a_node_exchanges_again_after_damaged_bytes(way: str, damaged: list[Dama
 def test_packed_nonsense_of_a_server_is_a_failure_of_the_protocol() -> None:
     """A server that says a time of 2**62 in every answer: the agent goes on asking, and `health` names the class."""
     payload = bytearray(encode_answer(Answer(0, "data", Status.MERGED, ())))
-    ANSWER_HEADER.pack_into(payload, 0, *ANSWER_HEADER.unpack_from(payload)[:-1], 2**62)
+    ANSWER_HEADER.pack_into(payload, 0, *ANSWER_HEADER.unpack_from(payload)[:-2], 2**62, 1)
     with (
         Parrot(b"$%d\r\n%s\r\n" % (len(payload), payload)) as parrot,
         Agent(parrot.url, sync_interval=0.01, exchange_timeout=5.0) as agent,

@@ -28,7 +28,7 @@ from reconverge import Agent
 from reconverge.cli.app import app
 from reconverge.hub.registry import GROUP, MEMORY
 from reconverge.limit import ALGORITHMS
-from reconverge.policies import POLICIES
+from reconverge.policies import POLICIES, SHARE
 from reconverge.runtime.process import stop_all
 from reconverge.shedding import Stack
 from tests.support.servers import RedisServer
@@ -320,7 +320,7 @@ def test_the_readme_lists_every_policy() -> None:
     assert header is not None
     assert {*POLICIES} - {"naive"} == {*code_in(header.group(1))} - {"max_overshoot"}
     assert POLICIES["balanced"].max_overshoot == 0.1
-    assert POLICIES["balanced"].cold_allowance == 1.0
+    assert POLICIES["balanced"].cold_allowance == SHARE
     (row,) = [row for row in table_after(SETTINGS, "| setting of `Agent`") if "policy" in code_in(row[0])]
     assert '"balanced"' in code_in(row[1])
 

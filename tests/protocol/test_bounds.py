@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant
 
 from reconverge.limit import ALGORITHMS
 from reconverge.limit.limit import SMOOTH_WARMING_UP
-from reconverge.policies import choose
+from reconverge.policies import SHARE, choose
 from reconverge.simulation.truth import declared_bound
 from tests.protocol.test_protocol import COST_MAX, KEYS, KEYS_MAX, NODES_MAX, Protocol, limit_of
 from tests.support.aligned import TWISTS, twisted
@@ -28,7 +28,7 @@ class Daring(Protocol):
         quota=st.sampled_from([7, 40, 300]),
         window_s=st.sampled_from([2.0, 9.0]),
         overshoot=st.sampled_from([0.1, 0.5, inf]),
-        cold_allowance=st.sampled_from([0.25, 1.0]),
+        cold_allowance=st.sampled_from([0.25, 1.0, SHARE]),
         soft=st.sampled_from([0.0, 0.0, 0.3]),
         nodes=st.integers(2, NODES_MAX),
         twist=st.sampled_from(TWISTS),
@@ -40,7 +40,7 @@ class Daring(Protocol):
         quota: int,
         window_s: float,
         overshoot: float,
-        cold_allowance: float,
+        cold_allowance: float | str,
         soft: float,
         nodes: int,
         twist: str,
@@ -61,7 +61,7 @@ class Daring(Protocol):
         capacity = self.limit.capacity
         bound = declared_bound(self.limit, self.policy, self.nodes_ever, COST_MAX)
         if self.policy.max_overshoot < inf and not self.limit.smooth:
-            bound += self.nodes_ever * self.policy.cold_allowance * capacity
+            bound += self.nodes_ever * self.policy.cold(capacity, 0)
         for key in KEYS:
             assert self.truth[key].excess() <= bound + 1e-6, f"{key}: {self.truth[key].excess()} > {bound}"
 

@@ -448,6 +448,7 @@ class Syncer:
         not_taken = shard.not_taken
         self._kernel.install(shard.index, self._without_late_grants(answer), heard_ns=heard_ns, now_ns=now_ns)
         self._kernel.report_recalled(shard.index, answer.recalls, now_ns)
+        shard.nodes = answer.nodes or shard.nodes
         if shard.not_taken > not_taken:
             self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
 

@@ -89,20 +89,20 @@ def plain_answer(answer: Answer) -> list[Any]:
     """Returns an answer as a list: the version of the schema, then lists, strings and whole numbers."""
     cells = [list(cell) for cell in answer.cells]
     recalls = None if answer.recalls is None else [list(recall) for recall in answer.recalls]
-    return [SCHEMA_VERSION, answer.hub_us, answer.generation, int(answer.status), cells, recalls]
+    return [SCHEMA_VERSION, answer.hub_us, answer.generation, int(answer.status), cells, recalls, answer.nodes]
 
 
 def read_answer(value: object) -> Answer:
     """Returns the answer that `plain_answer` made into `value`. Raises Malformed."""
-    version, hub_us, generation, status, cells, recalls = _sequence("an answer", value, 6, 6)
+    version, hub_us, generation, status, cells, recalls, nodes = _sequence("an answer", value, 7, 7)
     _check_version(version)
-    fields = {"hub_us": hub_us, "generation": generation, "status": status}
-    _check("answer", fields, {"status": (0, len(Status) - 1)}, texts=("generation",))
+    fields = {"hub_us": hub_us, "generation": generation, "status": status, "nodes": nodes}
+    _check("answer", fields, {"status": (0, len(Status) - 1), "nodes": (0, 2**32 - 1)}, texts=("generation",))
     rows = [_row(CellAnswer, cell, _ANSWER, ()) for cell in _sequence("cells", cells, 0, CELLS_MAX)]
     if recalls is not None:
         read = _sequence("recalls", recalls, 0, CELLS_MAX)
         recalls = tuple(_row(Recall, recall, {}, ("limit", "key")) for recall in read)
-    return Answer(hub_us, generation, Status(status), tuple(rows), recalls)
+    return Answer(hub_us, generation, Status(status), tuple(rows), recalls, nodes)
 
 
 def plain_totals(totals: Mapping[str, Totals]) -> dict[str, list[int]]:

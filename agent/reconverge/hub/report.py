@@ -310,6 +310,8 @@ class Answer(NamedTuple):
     recalls: tuple[Recall, ...] | None = None
     """The keys of which other nodes have come to lack capacity since the node's previous batch. None if the hub does
     not recall keys; nodes then report a key more often."""
+    nodes: int = 0
+    """How many nodes hold a lease at this shard, the one that is answered included; 0 if the hub does not report it."""
 
 
 REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])

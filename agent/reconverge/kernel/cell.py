@@ -72,6 +72,7 @@ class Shard(Protocol):
     under_way_ns: int
     keeps_until_ns: int
     not_taken: int
+    nodes: int
     unconfirmed: int
     leaving: int
     refreshed_ns: int

@@ -18,6 +18,8 @@ class ShardState(ShardFields, AskState):
         self.index = index
         self.alone = alone
         """Whether there is no other node: then every allowance is the whole capacity, and nothing is ever reported."""
+        self.nodes = 0
+        """How many nodes held a lease at this shard at the hub's last answer; 0 before the first one."""
         self.start_over(offset_ns)
 
     def start_over(self, offset_ns: int) -> None:
@@ -25,6 +27,7 @@ class ShardState(ShardFields, AskState):
 
         `offset_ns` is the wall time minus the monotonic time, for the hub's clock.
         """
+        self.nodes += self.nodes > 0  # a forked child is one node more than its parent knew
         self.offset_ns = offset_ns
         """The nanoseconds to add to a monotonic time to get the hub's time."""
         self.refreshed_ns = -NEVER_NS

@@ -56,6 +56,8 @@ class DecidedRequest(NamedTuple):
     """Whether the request waited for the hub's answer."""
     waited_ns: int = 0
     """The time from the request's arrival to its decision, in nanoseconds; `hub_ns` is the decision's."""
+    nodes: int = 0
+    """The number of nodes in the hub's last answer to this node; 0 if it had none, or if the number is not known."""
 
     @property
     def arrived_ns(self) -> int:
@@ -281,16 +283,19 @@ class Bounds:
         self._declared = not policy.merged_only
         """False for a policy that only compares merged totals, and so declares no bound."""
         self._warm = declared_bound(limit, policy, nodes, cost_max)
-        self._cold_share = 0 if limit.smooth else policy.cold_allowance * (limit.capacity - limit.withheld)
-        self._cold: defaultdict[Place, set[int]] = defaultdict(set)
+        self._cold: defaultdict[Place, dict[int, float]] = defaultdict(dict)
+        """By window: the most that each node may have admitted in it while the key was new to that node."""
+        room = 0 if limit.smooth else limit.capacity - limit.withheld
         lasting = 0 if limit.counts_as == FIXED_WINDOW else 1
         if limit.bucket:
             lasting += math.ceil(limit.capacity * (nodes + 1) / limit.quota)  # until cold admissions have drained
         for one in decided:
             if one.allowed and not one.known:
                 first = epoch_of(limit, one)
+                share = policy.cold(room, one.nodes, cost_max)
                 for epoch in range(first, first + lasting + 1):
-                    self._cold[one.key, epoch].add(one.node)
+                    shares = self._cold[one.key, epoch]
+                    shares[one.node] = max(share, shares.get(one.node, 0.0))
 
     def cold(self, place: Place) -> int:
         """Returns how many nodes admitted requests that count in window `place` while the key was new to them."""
@@ -298,7 +303,7 @@ class Bounds:
 
     def of(self, place: Place | None) -> float:
         """Returns the declared bound of a window, as cost above the capacity; for None, that of keys all nodes know."""
-        return self._warm + (0 if place is None else self.cold(place) * self._cold_share)
+        return self._warm + (0 if place is None else sum(self._cold.get(place, {}).values()))
 
     def broken(self, excess: dict[Place, int]) -> dict[Place, int]:
         """Returns the windows in `excess` that exceed their declared bound, each with its cost above the capacity."""

@@ -109,13 +109,16 @@ class World:
     def note(self, number: int, arrival: SimulatedArrival, judged: Judged, *, asked: bool = False) -> None:
         """Records the decision just made about request `number`; `asked` if the request asked the hub."""
         hub_ns, waited_ns = self.begin_ns + self.now_ns, self.now_ns - arrival.moment_ns
+        nodes = min(shard.nodes for shard in self.nodes[arrival.node].kernel.shards)
         for decided, limit, (key, verdict) in zip(self._decided, self._limits, judged, strict=True):
             allowed, epoch, decided_ns, known, slice_number = verdict
             if not known and epoch >= 0 and limit.align == FIRST_HIT:
                 epoch += (hub_ns - decided_ns) // MICROSECOND_NS  # by a clock that no answer has corrected yet
             place = hub_ns, number, key, epoch
             decided.append(
-                DecidedRequest(*place, arrival.cost, 0, arrival.node, allowed, known, slice_number, asked, waited_ns)
+                DecidedRequest(
+                    *place, arrival.cost, 0, arrival.node, allowed, known, slice_number, asked, waited_ns, nodes
+                )
             )
 
     def call_at(self, moment_ns: int, asker: SimulatedAsk) -> None:

@@ -205,7 +205,7 @@ class LedgerShard:
             yield None
         in_order = tuple(answers[place] for place in range(count))
         recalls = self.recalls.since(heard_us, batch.node)
-        yield Answer(hub_us, self.generation, Status.MERGED, in_order, recalls)
+        yield Answer(hub_us, self.generation, Status.MERGED, in_order, recalls, max(self.live, 0))
 
     def _look_around(self, batch: Batch, hub_us: int) -> None:
         """Updates `calm_us`, `stirred_us` and `live` by the records of all nodes.

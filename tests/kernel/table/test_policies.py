@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 
 from reconverge import InvalidSetting
 from reconverge.hub.report import UNBOUNDED
-from reconverge.policies import AVAILABLE, BALANCED, FRESH_INTERVALS, NAIVE, POLICIES, STRICT, View, choose, hot_step
+from reconverge.policies import (
+    AVAILABLE,
+    BALANCED,
+    FRESH_INTERVALS,
+    NAIVE,
+    POLICIES,
+    SHARE,
+    STRICT,
+    View,
+    choose,
+    hot_step,
+)
 from tests.support.kernel.odd import HUGE, named
 
 WINDOW_NS = 60_000_000_000
@@ -217,12 +228,12 @@ def test_naive_believes_the_last_answer(view: View) -> None:
     ("policy", "overshoot", "cold", "milli"),
     [
         ("strict", 0.0, 0.0, 0),
-        ("balanced", 0.1, 1.0, 100),
+        ("balanced", 0.1, SHARE, 100),
         ("available", inf, 1.0, UNBOUNDED),
         ("naive", inf, 1.0, UNBOUNDED),
     ],
 )
-def test_each_policy_is_two_numbers(policy: str, overshoot: float, cold: float, milli: int) -> None:
+def test_each_policy_is_two_numbers(policy: str, overshoot: float, cold: float | str, milli: int) -> None:
     """How far past the limit, and how much of it on a key that is new to the node; and the first as it travels."""
     chosen = choose(policy)
 
@@ -293,7 +304,15 @@ def test_numbers_of_ones_own_change_no_policy_of_another() -> None:
     """The chosen policy is a copy."""
     choose("balanced", max_overshoot=0.5, cold_allowance=0.0)
 
-    assert (0.1, 1.0) == (POLICIES["balanced"].max_overshoot, POLICIES["balanced"].cold_allowance)
+    assert (0.1, SHARE) == (POLICIES["balanced"].max_overshoot, POLICIES["balanced"].cold_allowance)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cost_max", "most"), [(0, 1, 100), (1, 1, 100), (3, 1, 34), (200, 1, 1), (200, 7, 7)]
+)
+def test_the_declared_bound_of_a_new_key(nodes: int, cost_max: int, most: int) -> None:
+    """A node admits its share of a hundred, rounded up, but one request at least; all of it if it knows no number."""
+    assert most == choose("balanced").cold(100, nodes, cost_max)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.agent.environment import variables_are_read
@@ -82,7 +82,7 @@ class LimitSettings(BaseModel):
     parent: str | None = None
     policy: str | None = None
     max_overshoot: float | None = None
-    cold_allowance: float | None = None
+    cold_allowance: float | Literal["share"] | None = None
     scarce: str | None = None
     sync_interval: float | None = None
     switch: str | None = None
@@ -112,7 +112,7 @@ class Settings(BaseSettings):
     lease_ttl: float | None = None
     policy: str | None = None
     max_overshoot: float | None = None
-    cold_allowance: float | None = None
+    cold_allowance: float | Literal["share"] | None = None
     scarce: str | None = None
     max_keys: int | None = None
     new_keys_max: int | None = None

@@ -147,7 +147,7 @@ spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns)
     const Terms *terms = &store->terms;
     i64 allowance = usable_allowance(terms, cell, now_ns), reach = allowance;
     if (!cell->shard->alone) {
-        reach = is_heard(cell) ? policy_reach(terms, cell, allowance, cost, now_ns) : cold_reach(store, cell, now_ns);
+        reach = is_heard(cell) ? policy_reach(terms, cell, allowance, cost, now_ns) : cold_reach(store, cell, cost, now_ns);
     }
     return meter_spare(terms, cell, at_least(reach, allowance), now_ns);
 }
@@ -229,7 +229,7 @@ commit(Store *store, Cell *cell, i64 cost, i64 spare, bool allowed, i64 now_ns)
         if (request_early(store, cell, at_least(cell->reported_ns + cell->back_off_ns, now_ns)) < 0) {
             return -1;
         }
-        set_room(cell, meter_spare(terms, cell, cold_reach(store, cell, now_ns), now_ns));
+        set_room(cell, meter_spare(terms, cell, cold_reach(store, cell, 0, now_ns), now_ns));
     } else {
         set_room(cell, cell->urgent || spare < cell->low_water ? spare : spare - cell->low_water);
     }

@@ -96,7 +96,7 @@ available(const Terms *terms, const Cell *cell, const View *view, i64 now_ns)
 }
 
 i64
-cold_reach(const Store *store, Cell *cell, i64 now_ns)
+cold_reach(const Store *store, Cell *cell, i64 cost, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     if (UNLIKELY(cell->doubted)) {
@@ -105,7 +105,11 @@ cold_reach(const Store *store, Cell *cell, i64 now_ns)
             return 0;
         }
     }
-    return (i64)(terms->cold_allowance * (double)at_least(cell->capacity - terms->withheld, 0));
+    if (terms->cold_allowance >= 0) {
+        return (i64)(terms->cold_allowance * (double)at_least(cell->capacity - terms->withheld, 0));
+    }
+    i64 room = at_least(at_most(cell->capacity, terms->own_part) - terms->withheld, 0), nodes = cell->shard->nodes;
+    return nodes > 0 ? at_least((room + nodes - 1) / nodes, at_most(cost, room)) : room;
 }
 
 i64

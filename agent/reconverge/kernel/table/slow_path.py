@@ -14,7 +14,7 @@ from reconverge.kernel.reporting.silence import speaks_below
 from reconverge.kernel.table.explain import waits_in_vain
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.state import LimitState
-from reconverge.policies import FRESH_INTERVALS, View
+from reconverge.policies import FRESH_INTERVALS, SHARE, View
 
 
 def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
@@ -100,7 +100,7 @@ def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None
         ask_early(cell, spare, now_ns)
     if not cell.heard:
         request_early(cell, max(now_ns, cell.reported_ns + cell.back_off_ns))
-        table.edges.set_room(cell, table.meter.spare(cell, cold_reach(table, cell, now_ns), now_ns))
+        table.edges.set_room(cell, table.meter.spare(cell, cold_reach(table, cell, 0, now_ns), now_ns))
     elif cell.urgent or spare < cell.low_water:
         table.edges.set_room(cell, spare)
     else:
@@ -154,7 +154,7 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
     if cell.shard.alone:
         reach = allowance
     elif not cell.heard:
-        reach = max(allowance, cold_reach(table, cell, now_ns))
+        reach = max(allowance, cold_reach(table, cell, cost, now_ns))
     else:
         reach = max(allowance, reach_of(table, cell, allowance, cost, now_ns))
     return table.meter.spare(cell, reach, now_ns)
@@ -167,16 +167,21 @@ def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: i
     return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 
-def cold_reach(table: LimitState, cell: Cell, now_ns: int) -> int:
+def cold_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
     """Returns the cost up to which this node may charge a key in all before the hub's first answer about the key.
 
-    It is 0 for a key that may have been evicted.
+    It is 0 for a key that may have been evicted. A node's share of the quota is what all nodes may admit, divided by
+    their number in the hub's last answer; it is no less than one request of `cost`, and everything for a node that the
+    hub has never answered. So N nodes that know of each other admit the quota and N requests at most.
     """
     if cell.doubted:
         cell.doubted = table.evicted.recall(cell.key, now_ns)
         if cell.doubted:
             return 0
-    return int(table.policy.cold_allowance * max(0, cell.capacity - table.withheld))
+    if table.policy.cold_allowance != SHARE:
+        return int(float(table.policy.cold_allowance) * max(0, cell.capacity - table.withheld))
+    room, nodes = max(0, min(cell.capacity, table.own_part) - table.withheld), cell.shard.nodes
+    return max(-(-room // nodes), min(cost, room)) if nodes > 0 else room
 
 
 def view_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> View:

@@ -189,7 +189,7 @@ class PacedWaiter(Waiter):
         if allowance > 0 or cell.shard.alone:
             return allowance
         if not cell.heard:
-            return cold_reach(table, cell, now_ns)
+            return cold_reach(table, cell, cost, now_ns)
         return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 

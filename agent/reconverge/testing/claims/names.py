@@ -77,6 +77,18 @@ class NameClaims(Trial):
         assert QUOTA - held == (await bob.reports(need=QUOTA)).allowance
 
     @claim
+    async def test_an_answer_counts_the_nodes_that_hold_a_lease(self, scene: Scene) -> None:
+        """The answered node counts; nodes that have left, and those whose leases have ended, do not."""
+        ada, bob, eve = scene.voice(), scene.voice(), scene.voice(lease_us=SHORT_LEASE_US)
+        counted = [(await voice.says_hello()).nodes for voice in (ada, bob, eve)]
+        await bob.leaves()
+        counted.append((await ada.says_hello()).nodes)
+        scene.pass_time(LEASE_S + INTERVAL_S)
+        counted.append((await ada.says_hello()).nodes)
+
+        assert [1, 2, 3, 2, 1] == counted
+
+    @claim
     async def test_an_expired_nodes_allowance_is_not_dealt_out_in_the_same_window(self, scene: Scene) -> None:
         """When a node's lease ends, its allowance counts as used until the window ends: the node may have used it."""
         ada, bob = scene.voice(lease_us=SHORT_LEASE_US), scene.voice()

@@ -1483,7 +1483,8 @@ end
 -- ------------------------------------------------------------------ one exchange
 
 local function answer(status)
-  pieces[1] = to_bytes(ANSWER_HEADER, SCHEMA_VERSION, status, wide and 8 or 4, rows_answered, hub_us)
+  local nodes = status == MERGED and max(meta.live, 0) or 0
+  pieces[1] = to_bytes(ANSWER_HEADER, SCHEMA_VERSION, status, wide and 8 or 4, rows_answered, hub_us, nodes)
   pieces[rows_answered + 2] = meta.generation
   return table.concat(pieces)
 end
