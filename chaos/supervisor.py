@@ -173,6 +173,7 @@ class Supervisor:
                 interval_s=scenario.interval_s,
                 timeout_s=scenario.timeout_s,
                 lease_s=scenario.lease_s,
+                silence_s=scenario.silence_s,
                 keys_max=scenario.keys_max,
                 flooded=scenario.flooded,
                 third_party=scenario.third_party,

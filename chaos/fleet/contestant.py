@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from reconverge import Agent, RateLimiter
 from reconverge.clock import Clock, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub import Hub, SettingsStore
+from reconverge.hub.port import Blocking
 from reconverge.hub.registry import HubSettings, open_hub
 from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.kernel import Cell, Reentry, Verdict
@@ -127,10 +128,28 @@ class Recorded:
 
     async def exchange(self, batch: Batch) -> Answer:
         """See `Hub.exchange`."""
-        charged = next((limit.charged for limit in batch.limits if limit.name == LIMIT_NAME), None)
-        number = self._recorder.sent(self._who, batch.account, charged, lease=(self._agent, batch.shard))
+        with self._written_down(batch):
+            return await self._hub.exchange(batch)
+
+    def ready_to_block(self) -> bool:
+        """See `reconverge.hub.port.Blocking`; the hub need not be one."""
+        return isinstance(self._hub, Blocking) and self._hub.ready_to_block()
+
+    def exchange_blocking(self, batch: Batch, turn: Callable[[], None]) -> Answer:
+        """See `reconverge.hub.port.Blocking`."""
+        assert isinstance(self._hub, Blocking)
+        with self._written_down(batch):
+            return self._hub.exchange_blocking(batch, turn)
+
+    @contextmanager
+    def _written_down(self, batch: Batch) -> Iterator[None]:
+        """Writes down the beginning, the end and the failure of one exchange."""
+        said = {limit.name: limit.charged for limit in batch.limits}
+        charged, census = said.get(LIMIT_NAME), said.get(CENSUS_NAME)
+        lease = self._agent, batch.shard
+        number = self._recorder.sent(self._who, batch.account, charged, census, lease=lease)
         try:
-            answer = await self._hub.exchange(batch)
+            yield
         except HubUnavailable as error:
             self._recorder.heard(self._who, number, FAIL if error.applied is False else UNKNOWN, error.kind)
             raise
@@ -141,7 +160,6 @@ class Recorded:
             self._recorder.heard(self._who, number, UNKNOWN, f"bug:{type(error).__name__}")
             raise
         self._recorder.heard(self._who, number, OK)
-        return answer
 
     async def totals(self) -> dict[str, Totals]:
         """See `Hub.totals`."""
@@ -190,6 +208,7 @@ class Ours:
             sync_interval=plan.interval_s,
             exchange_timeout=plan.timeout_s,
             lease_ttl=plan.lease_s,
+            max_silence=plan.silence_s,
             max_keys=plan.keys_max,
             clock=clock,
         )

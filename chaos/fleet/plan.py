@@ -44,6 +44,7 @@ class Plan:
     interval_s: float
     timeout_s: float
     lease_s: float
+    silence_s: float
     keys_max: int
     flooded: tuple[Limit, ...]
     """Further limits, under which a stranger can flood the node with distinct keys."""

@@ -119,6 +119,7 @@ def miscounting(case: Case) -> Iterator[Violation]:
         yield Violation(LOST, f"in the end the hub knew of {case.final.total}, and {least} was admitted")
     if case.final.total > most:
         yield Violation(DOUBLED, f"in the end the hub knew of {case.final.total}, and {most} was admitted")
+    least, most = least_and_most(case, census=True)
     if case.final.census is not None and not least <= case.final.census <= most:
         yield Violation(LOST, f"of a second limit, which counts the same, the hub knew {case.final.census}")
 
@@ -139,12 +140,12 @@ def forgetting(case: Case, *, since_ns: int = 0) -> Iterator[Violation]:
             return
 
 
-def least_and_most(case: Case) -> tuple[int, int]:
-    """Between which numbers the hub's total has to be in the end."""
+def least_and_most(case: Case, *, census: bool = False) -> tuple[int, int]:
+    """Between which numbers the hub's total has to be in the end, of the limit or of the second limit."""
     least = most = 0
     for life in case.lives:
         most += life.admitted + _unwritten(life)
-        least += life.confirmed() if _was_cut_off(case, life) else life.admitted
+        least += life.confirmed(census=census) if _was_cut_off(case, life) else life.admitted
     return least, most
 
 

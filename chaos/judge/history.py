@@ -85,6 +85,8 @@ class Exchange(NamedTuple):
     kind: str = ""
     lease: Lease = ONLY
     """The lease that an answer prolongs."""
+    census: int | None = None
+    """The same as `charged` of the second limit, which counts the same; it may be reported later."""
 
 
 class View(NamedTuple):
@@ -186,12 +188,13 @@ class Life:
         """The cost that it has admitted."""
         return sum(one.cost for one in self.decisions if one.allowed)
 
-    def confirmed(self) -> int:
-        """The cost that it has admitted and knows the hub to know of."""
+    def confirmed(self, *, census: bool = False) -> int:
+        """The cost that it has admitted and knows the hub to know of, under the limit or the second limit."""
         by_account: dict[str, int] = {}
         for one in self.exchanges:
-            if one.outcome == OK and one.charged is not None:
-                by_account[one.account] = max(by_account.get(one.account, 0), one.charged)
+            charged = one.census if census else one.charged
+            if one.outcome == OK and charged is not None:
+                by_account[one.account] = max(by_account.get(one.account, 0), charged)
         return sum(by_account.values())
 
 
@@ -235,10 +238,14 @@ class Recorder:
         one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known)
         self.write("decide", who=who, of=one._replace(touched=touched, summed=summed, waited=waited, held_ns=held_ns))
 
-    def sent(self, who: str, account: str, charged: int | None, *, lease: Lease = ONLY) -> int:
+    def sent(
+        self, who: str, account: str, charged: int | None, census: int | None = None, *, lease: Lease = ONLY
+    ) -> int:
         """An exchange begins. Returns its number, for `heard`."""
         number = next(self._numbers)
-        self.write("sent", who=who, n=number, t=self.now_ns(), account=account, charged=charged, lease=lease)
+        self.write(
+            "sent", who=who, n=number, t=self.now_ns(), account=account, charged=charged, census=census, lease=lease
+        )
         return number
 
     def took(self, who: str, *, asked_ns: int, lease: Lease = ONLY) -> int:
@@ -358,7 +365,7 @@ def _add_common(life: Life, common: list[dict[str, Any]]) -> None:
 
 
 def _exchange(sent: dict[str, Any], heard_ns: int | None, outcome: str, kind: str) -> Exchange:
-    return Exchange(sent["t"], heard_ns, sent["account"], sent["charged"], outcome, kind, _lease(sent))
+    return Exchange(sent["t"], heard_ns, sent["account"], sent["charged"], outcome, kind, _lease(sent), sent["census"])
 
 
 def _lease(event: dict[str, Any]) -> Lease:

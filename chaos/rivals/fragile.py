@@ -24,6 +24,8 @@ KEPT_S: Final = 3600
 PIPELINED: Final = 2000
 RESERVED_SHARE: Final = 2
 """A process reserves this part of what is free."""
+PARTS: Final = 4
+"""A process of the rival that recalls begins with this part of the quota."""
 
 
 class Uncapped(Requeueing):
@@ -206,3 +208,50 @@ class Reserving(Counting):
             if taken <= self.plan.limit.capacity:
                 with self.lock:
                     self.reserved[field] += amount
+
+
+class Recalling(Counting):
+    """Holds a part of each window; takes over the unused parts of others when its own is used up, and informs them.
+
+    It does not wait until they have heard that, so that it refuses nothing meanwhile.
+    """
+
+    def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
+        super().__init__(name, plan, recorder, clock)
+        self.parts: dict[str, int] = {}
+        """What this process may use up, by key and window, as it last heard."""
+        self.spent: Counter[str] = Counter()
+
+    def failed(self, taken: Counter[str]) -> None:
+        """See `Counting.failed`."""
+        self.pending.update(taken)
+
+    def decide(self, key: str, cost: int) -> Verdict:
+        """See `Contestant.decide`."""
+        field = f"{key}:{self.epoch()}"
+        with self.lock:
+            allowed = self.spent[field] + cost <= self.parts.get(field, 0)
+            self.pending[field] += cost * allowed
+            self.spent[field] += cost * allowed
+            self.charged += cost * allowed
+        return self.verdict(allowed=allowed)
+
+    def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
+        """See `Counting.tell`."""
+        total = int(self.client.hincrby(f"{self.name}:{REPORTED}", "all", taken.total()))
+        for field in taken:
+            used, parts = f"{self.name}:used:{field}", f"{self.name}:parts:{field}"
+            self.client.hset(used, self.account, self.spent[field])
+            if self.client.hsetnx(parts, self.account, 0):
+                self.client.hincrby(parts, self.account, self.plan.limit.capacity // PARTS)
+            held = {name: int(part) for name, part in self.client.hgetall(parts).items()}
+            spent = {name: int(cost) for name, cost in self.client.hgetall(used).items()}
+            mine = self.account.encode()
+            if self.spent[field] >= held[mine]:
+                unused, name = max((part - spent.get(name, 0), name) for name, part in held.items())
+                if unused > 1:
+                    self.client.hincrby(parts, name, -(unused // 2))
+                    held[mine] = int(self.client.hincrby(parts, mine, unused // 2))
+            with self.lock:
+                self.parts[field] = held[mine]
+        return {}, total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from chaos.rivals.asking import Insistent, Oblivious, Trusting
-from chaos.rivals.fragile import Believing, KeyPerKey, LazyUnderLock, Mortal, PlainLock, Reserving, Uncapped
+from chaos.rivals.fragile import Believing, KeyPerKey, LazyUnderLock, Mortal, PlainLock, Recalling, Reserving, Uncapped
 from chaos.rivals.further import CatchingUpInLoop, FirstLoop, OneGulp, Orphaned, Unbounded, Unlocked
 from chaos.rivals.on_broker import DroppingOnBroker, Gullible, NamesakeOnBroker, RequeueingOnBroker
 from chaos.rivals.slots import Reconnecting
@@ -50,6 +50,7 @@ RIVALS: Final[dict[str, type[Counting]]] = {
     "lazy-under-lock": LazyUnderLock,
     "plain-lock": PlainLock,
     "reserving": Reserving,
+    "recalling": Recalling,
     "insistent": Insistent,
     "trusting": Trusting,
     "oblivious": Oblivious,

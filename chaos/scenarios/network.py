@@ -96,6 +96,18 @@ SCENARIOS: Final = (
         demand=ROOMY_DEMAND,
     ),
     Scenario(
+        name="recalls-lost",
+        number=2,
+        claim="A node that does not hear that others lack what it holds uses it, and nobody else does.",
+        spells=(Spell(Poisoned(Toxic("timeout", DOWN, SILENCE), (0,)), 1.0, 6.0),),
+        load_s=7.0,
+        rivals=(Rival("recalling", OVER_ADMISSION),),
+        limit=Limit(2000, 3600.0, algorithm=FIXED_WINDOW),
+        policy_name="strict",
+        demand=0.2,
+        outage=False,
+    ),
+    Scenario(
         name="requests-lost",
         number=3,
         claim="What was not heard is said again, and not lost.",

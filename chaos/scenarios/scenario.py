@@ -92,6 +92,8 @@ class Scenario:
     interval_s: float = 0.1
     timeout_s: float = 0.4
     lease_s: float = LEASE_S
+    silence_s: float = 1.0
+    """The longest that a node reports nothing about a key of which nobody is short; ten times as long by default."""
     keys_max: int = KEYS_MAX
     deployment: str = REDIS
     guarded: bool = False
@@ -157,13 +159,13 @@ class Scenario:
 
     @property
     def reconverges_in_s(self) -> float:
-        """The longest that it may take after that until all agree: two intervals, a back-off, and what is under way.
+        """The longest time after that until all agree: silence, two intervals, a back-off, and what is under way.
 
         Members of a broker have to connect again before that, and to elect one of them.
         """
         elected_s = (PAUSE_S[1] + ELECTION_TENURES * TENURE_NS / SECOND_NS) if self.deployment == BROKER else 0.0
         backoff_s = max(self.interval_s, BACKOFF_CAP_NS / SECOND_NS)
-        return elected_s + 2 * self.interval_s + backoff_s + self.timeout_s
+        return elected_s + self.silence_s + 2 * self.interval_s + backoff_s + self.timeout_s
 
     @property
     def contestants(self) -> tuple[str, ...]:

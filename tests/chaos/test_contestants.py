@@ -33,6 +33,7 @@ def plan_of(directory: Path, keys_max: int) -> Plan:
         interval_s=0.1,
         timeout_s=0.4,
         lease_s=30.0,
+        silence_s=1.0,
         keys_max=keys_max,
         flooded=(),
         third_party=False,

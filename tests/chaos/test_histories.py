@@ -200,6 +200,7 @@ def test_a_plan_travels_unchanged() -> None:
         interval_s=0.1,
         timeout_s=0.4,
         lease_s=30.0,
+        silence_s=1.0,
         keys_max=10,
         flooded=(Limit(2, 1.0),),
         third_party=True,
