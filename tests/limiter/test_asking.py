@@ -524,6 +524,32 @@ def test_thirty_two_agents_that_are_asked_at_once_admit_the_quota_of_a_new_key(
     assert 5 == sum(each.allowed for each in told), told
 
 
+@pytest.mark.parametrize("nodes", [16, 32])
+def test_agents_that_know_of_each_other_admit_a_new_keys_quota_and_one_each_without_asking(
+    login: Callable[..., RateLimiter], nodes: int
+) -> None:
+    """On threads, at the default policy. Each is asked for the whole quota at the same moment."""
+    limiters = [login() for _ in range(nodes)]
+    for _ in range(2):  # the first answers know of the agents before them alone
+        for limiter in limiters:
+            limiter.ask_blocking("other", within=PATIENT_S)
+    start = threading.Barrier(nodes)
+    admitted: list[int] = []
+
+    def come(limiter: RateLimiter) -> None:
+        start.wait()
+        admitted.append(sum(limiter.allow("ada") for _ in range(5)))
+
+    threads = [threading.Thread(target=come, args=(limiter,)) for limiter in limiters]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert nodes == len(admitted)
+    assert 5 <= sum(admitted) <= 5 + nodes
+
+
 async def test_a_loop_goes_on_while_requests_ask(login: Callable[..., RateLimiter]) -> None:
     """And a certain answer comes without a turn of the loop."""
     limiter = login("100/minute")
