@@ -1,10 +1,10 @@
-"""How many clients that keep to Flask-Limiter's Retry-After are admitted when they come again for the first time.
+"""Measures how many clients are admitted again after the wait that Flask-Limiter's Retry-After names.
 
-    python -m bench.coming_again [--quick]
+python -m bench.coming_again [--quick]
 
-Prints the table that docs/guide/migration.md sums up. Each client has a key of its own, asks until it is refused,
-waits for the time in the response, and asks once. The application is served by gunicorn; each request goes over a
-connection of its own, so any worker may take it.
+Prints the table that docs/guide/migration.md sums up. Each client has a key of its own, asks until it is refused, waits
+for the time in the response, and asks once. The application is served by gunicorn; each request goes over a connection
+of its own, so any worker may take it.
 """
 
 from __future__ import annotations
