@@ -19,7 +19,7 @@ ADDRESSES: Final = ("127.0.0.1", *(f"127.0.1.{number}" for number in range(1, 17
 """The addresses that certificates name: in a namespace, nodes use the second kind."""
 USER: Final = "limiter"
 RIVAL: Final = "rival"
-"""The user of the rivals, who may do everything: the rights that a rival needs are not tested."""
+"""The user of the rivals, with all rights: the rights that a rival needs are not tested."""
 
 
 class Deployment(Protocol):

@@ -101,6 +101,7 @@ class MovedClock:
         self.ahead_ns = 0
 
     def wall_ns(self) -> int:
+        """Returns the machine's wall time, moved by `ahead_ns`."""
         return SystemClock.wall_ns() + self.ahead_ns
 
 

@@ -72,7 +72,9 @@ class SlotTakerInLoop(Protocol):
     @property
     def slots_lease(self) -> Lease: ...
 
-    def slot_in_loop(self, timeout_s: float) -> AbstractAsyncContextManager[object]: ...
+    def slot_in_loop(self, timeout_s: float) -> AbstractAsyncContextManager[object]:
+        """Waits up to `timeout_s` for a slot. Yields whether there is one, which it holds until the block ends."""
+        ...
 
 
 def take_slots(node: Node) -> None:
