@@ -36,7 +36,7 @@ PARTS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the command line says. Returns the status to end with."""
+    """Measures the parts that the command line names, and prints the tables. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="What things cost, side by side.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all of them by default")
     parser.add_argument("--quick", action="store_true", help="a short run of ours, which shows that it works")
@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts.append(part)
         for row in PARTS[name](quick=options.quick, only=options.only):
             part.rows.append(row)
-            # So that one sees that it goes on; the tables come at the end.
+            # Shows that the run goes on; the tables come at the end.
             print(f"{name}: {row.what}: {row.case}: {cell(row)}", file=sys.stderr, flush=True)
             if options.results is not None:
                 keep(part, options.results)
         if not part.rows:
-            parts.remove(part)  # nothing in it has that in its name
+            parts.remove(part)  # no row of the part has that text in its name
         if options.results is not None:
             show(kept(options.results), options.results)
     print(page(parts if options.results is None else kept(options.results)))
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def kept(directory: Path) -> list[Part]:
-    """Returns the findings, of now or before, in the order of the parts."""
+    """Returns the kept findings of all parts, from this run or an earlier one, in the order of `PARTS`."""
     found: list[Part] = []
     for name in PARTS:
         path = directory / f"{name}.json"
@@ -81,7 +81,7 @@ def kept(directory: Path) -> list[Part]:
 
 
 def keep(part: Part, directory: Path) -> None:
-    """Write what there is of a part."""
+    """Writes the findings of a part to a JSON file, as far as they have been measured."""
     directory.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in part.rows)
     about = json.dumps(part.about, ensure_ascii=False)
@@ -89,7 +89,7 @@ def keep(part: Part, directory: Path) -> None:
 
 
 def show(parts: list[Part], directory: Path) -> None:
-    """Write table and chart."""
+    """Writes the table and the chart of the findings."""
     (directory / "table.md").write_text(page(parts))
     chart.draw([row for part in parts for row in part.rows], directory / "chart.png")
 

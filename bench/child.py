@@ -1,4 +1,4 @@
-"""Measurements in a process of their own, so that memory and caches do not mix."""
+"""Runs measurements in a process of their own, so that memory and caches do not mix."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parent.parent
 CHILD_S_MAX: Final = 1800.0
 PURE: Final = "RECONVERGE_NO_EXTENSIONS"
-"""Has Python decide alone."""
+"""The environment variable that makes Python decide alone, without the compiled kernel."""
 
 
 class Missing(Exception):
-    """Something that was to be measured is not there."""
+    """Raised if a program or package for a measurement is missing."""
 
 
 def in_a_process(module: str, task: dict[str, Any], *, pure: bool = False) -> Any:
-    """Runs `module` with `task` and returns its result. Raises Missing when it lacks something or fails."""
+    """Runs `module` with `task` in a new process.
+
+    Returns its result. Raises Missing if that lacks something or fails.
+    """
     environment = {name: value for name, value in os.environ.items() if name != PURE}
     path = [str(ROOT), str(ROOT / "agent"), str(ROOT / "sync"), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
@@ -35,7 +38,7 @@ def in_a_process(module: str, task: dict[str, Any], *, pure: bool = False) -> An
         check=False,
     )
     if ran.returncode != 0:
-        raise Missing(f"it failed with status {ran.returncode}")  # what it said is on the standard error
+        raise Missing(f"it failed with status {ran.returncode}")  # its last words are on the standard error
     answer = json.loads(ran.stdout.splitlines()[-1])
     if "missing" in answer:
         raise Missing(answer["missing"])
@@ -43,7 +46,7 @@ def in_a_process(module: str, task: dict[str, Any], *, pure: bool = False) -> An
 
 
 def answer(work: Any) -> int:
-    """In the child: do the task of the command line, and print what was found."""
+    """Runs `work` in the child process with the task of the command line, and prints the result."""
     task = json.loads(sys.argv[1])
     try:
         found = {"found": work(**task)}

@@ -1,10 +1,10 @@
-"""How many clients that keep to Flask-Limiter's Retry-After are admitted when they come again for the first time.
+"""Measures how many clients are admitted again after the wait that Flask-Limiter's Retry-After names.
 
-    python -m bench.coming_again [--quick]
+python -m bench.coming_again [--quick]
 
-Prints the table that docs/guide/migration.md sums up. Each client has a key of its own, asks until it is refused,
-waits for as long as the response says, and asks once. The application is served by gunicorn; each request goes over a
-connection of its own, so any worker may take it.
+Prints the table that docs/guide/migration.md sums up. Each client has a key of its own, asks until it is refused, waits
+for the time in the response, and asks once. The application is served by gunicorn; each request goes over a connection
+of its own, so any worker may take it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from bench.servers import free_port, redis_on_loopback
 QUOTAS: Final = ("3/5 seconds", "1/second")
 CLIENTS: Final = 100
 ASKED_MAX: Final = 60
-"""Requests of a client that is never refused."""
+"""The most requests of a client that is never refused."""
 PAUSE_S: Final = 0.01
-"""Between two requests of a client."""
+"""The pause between two requests of a client, in seconds."""
 SPREAD_S: Final = 5.0
-"""Clients begin at random moments of so long a time: at any place of a window."""
+"""The time, in seconds, in which clients begin at random moments: at any place of a window."""
 STARTING_S_MAX: Final = 30.0
 STORAGES: Final = (
     ("theirs, Redis", "redis://127.0.0.1:{port}/0", 1),
@@ -48,19 +48,19 @@ class Client(NamedTuple):
     """The experience of one client."""
 
     admitted: int
-    """Requests before it was refused."""
+    """The requests that were admitted before the refusal."""
     announced_s: int
-    """Seconds, as its refusal said; -1 if it was never refused."""
+    """The seconds to wait by the refusal's Retry-After; -1 if no request was refused."""
     came_again: bool
-    """Whether it was admitted when it came again."""
+    """Whether the request after the wait was admitted."""
 
 
 def application() -> Any:
-    """A Flask application, limited as the environment says."""
+    """Returns a Flask application with the limit that the environment names."""
     import flask  # noqa: PLC0415  # the client needs none
     from flask_limiter import Limiter  # noqa: PLC0415
 
-    importlib.import_module("reconverge.integrations.limits_storage")  # makes the schemes known
+    importlib.import_module("reconverge.integrations.limits_storage")  # this import registers the schemes
     app = flask.Flask(__name__)
     Limiter(
         lambda: flask.request.args["key"],
@@ -79,7 +79,7 @@ def application() -> Any:
 
 
 def main() -> None:
-    """Measure, and print as Markdown."""
+    """Makes all measurements, and prints them as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="ten clients, which shows that it works")
     quick = parser.parse_args().quick
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def row(quota: str, strategy: str, name: str, uri: str, workers: int, *, clients: int) -> str:
-    """One line of the table."""
+    """Returns one line of the table."""
     with (
         redis_on_loopback() as redis_port,
         served(quota, strategy, uri.format(port=redis_port), workers) as port,
@@ -112,7 +112,7 @@ def row(quota: str, strategy: str, name: str, uri: str, workers: int, *, clients
 
 
 def come(port: int, key: str) -> Client:
-    """Ask until refused, wait as the refusal says, and ask once."""
+    """Sends requests until one is refused, waits as the refusal announces, and sends one more."""
     time.sleep(random.random() * SPREAD_S)
     for admitted in range(ASKED_MAX):
         response = ask(port, key)
@@ -125,7 +125,7 @@ def come(port: int, key: str) -> Client:
 
 
 def ask(port: int, key: str) -> HTTPResponse:
-    """One request over a connection of its own."""
+    """Sends one request over a connection of its own."""
     connection = HTTPConnection("127.0.0.1", port, timeout=STARTING_S_MAX)
     try:
         connection.request("GET", f"/?key={key}")
@@ -138,7 +138,7 @@ def ask(port: int, key: str) -> HTTPResponse:
 
 @contextmanager
 def served(quota: str, strategy: str, uri: str, workers: int) -> Iterator[int]:
-    """The port of the application."""
+    """Serves the application; yields its port."""
     port = free_port()
     command = [sys.executable, "-m", "gunicorn", "--workers", str(workers), "--bind", f"127.0.0.1:{port}"]
     command += ["--log-level", "error", "--backlog", "1024", "bench.coming_again:application()"]
@@ -155,7 +155,7 @@ def served(quota: str, strategy: str, uri: str, workers: int) -> Iterator[int]:
                 time.sleep(0.05)
             else:
                 break
-        time.sleep(1.0)  # all workers are there by then
+        time.sleep(1.0)  # all workers have started by then
         yield port
     finally:
         process.terminate()

@@ -39,17 +39,17 @@ T = TypeVar("T")
 NODES: Final = 200
 KEYS: Final = 10_000
 LIMITS: Final = 10
-TOKEN: Final = "a-token-of-the-benchmark"  # noqa: S105  # it opens what runs for a minute
+TOKEN: Final = "a-token-of-the-benchmark"  # noqa: S105  # a token of a console that runs for a minute
 BUSY, IDLE = "busy", "idle"
 PLACES: Final = {"nodes": "#rows-nodes", "limits": "#rows-limits", "keys": "#rows-keys"}
 ASKED_PER_S: Final = 100
-"""Requests that the agent decides meanwhile."""
+"""The requests per second that the agent decides meanwhile."""
 SETTLE_S: Final = 3.0
-"""After a console was opened or closed, before an agent is looked at: it looks once in a second."""
+"""The pause after a console was opened or closed, before the agent is measured: the agent checks once in a second."""
 
 
 def main() -> None:
-    """Measure, and print as Markdown."""
+    """Makes all measurements, and prints them as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few turns, which show that it works")
     parser.add_argument("--role", choices=("agent", "fleet"), help=argparse.SUPPRESS)
@@ -69,7 +69,10 @@ def main() -> None:
 
 
 def page_table(hub: str, *, turns: int) -> None:
-    """How soon the pages of a busy console are there, beside those of an idle one. Needs Chromium and Playwright."""
+    """Measures when the pages of a busy console are there, beside those of an idle one.
+
+    Needs Chromium and Playwright.
+    """
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  # the other table needs none
 
     chromium = shutil.which("chromium")
@@ -88,7 +91,7 @@ def page_table(hub: str, *, turns: int) -> None:
                 for each in (busy, idle) if turn % 2 else (idle, busy):
                     before_ms = each.spent_ms()
                     ms = opened_ms(context, f"{each.address}#{name}", f"{rows} tr")
-                    if turn:  # the first one fills caches
+                    if turn:  # the first opening fills caches
                         took[each.namespace].append(ms)
                         spent[each.namespace].append(each.spent_ms() - before_ms)
             fast, slow = median(took[IDLE]), median(took[BUSY])
@@ -99,7 +102,7 @@ def page_table(hub: str, *, turns: int) -> None:
 
 
 def opened_ms(context: Any, address: str, rows: str) -> float:
-    """From the request for a page until its table is there."""
+    """Returns the milliseconds from the request for a page until its table is there."""
     page = context.new_page()
     began_ns = time.monotonic_ns()
     page.goto(address, wait_until="commit")
@@ -117,14 +120,14 @@ class Console(NamedTuple):
     pid: int
 
     def spent_ms(self) -> float:
-        """Returns its process's CPU time so far; see proc(5)."""
+        """Returns the CPU time of the console's process so far, in milliseconds; see proc(5)."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def console(hub: str, namespace: str) -> Iterator[Console]:
-    """`reconverge console` for a namespace."""
+    """Runs `reconverge console` for a namespace."""
     port = free_port()
     command = ["reconverge", "console", "--hub", hub, "--namespace", namespace, "--port", str(port)]
     with running(*command, variables={TOKENS: f"bench: {TOKEN}, read"}) as process:
@@ -133,7 +136,7 @@ def console(hub: str, namespace: str) -> Iterator[Console]:
 
 
 def until_seen(address: str, nodes: int) -> None:
-    """Wait until a console shows so many nodes."""
+    """Waits until a console shows `nodes` nodes."""
     port = int(address.rstrip("/").rpartition(":")[2])
     until_s = time.monotonic() + 60.0
     while time.monotonic() < until_s:
@@ -146,7 +149,7 @@ def until_seen(address: str, nodes: int) -> None:
 
 
 def be_a_fleet(hub: str) -> None:
-    """Leave what 200 nodes would, once in a second, until the end of the standard input."""
+    """Leaves the snapshots of 200 nodes at the hub once in a second, until the standard input ends."""
     keys = [f"customer-{number:05}" for number in range(KEYS)]
     made = [simulated_node(number, keys) for number in range(NODES)]
     agent = Agent(hub, namespace=BUSY, exchange_timeout=30.0)
@@ -170,7 +173,7 @@ def be_a_fleet(hub: str) -> None:
 
 
 def simulated_node(number: int, keys: list[str]) -> NodeSnapshot:
-    """Makes the snapshot of a real node with some keys, under the name of another host, as full as it can be."""
+    """Makes the snapshot of a real node with as many keys as a snapshot can have, under the name of another host."""
     agent = Agent("memory://")
     for limit in range(LIMITS):
         agent.limit(f"limit-{limit}", f"{100 * (limit + 1)}/minute")
@@ -209,7 +212,7 @@ def agent_table(hub: str, *, turns: int, seconds: float) -> None:
 
 
 def keep(watcher: Agent, is_open: bool, seconds: float) -> None:  # noqa: FBT001  # as the table prints it
-    """Keeps a console open for a while, or none."""
+    """Keeps a console marked as open for `seconds` if `is_open`; else only waits."""
     until_s = time.monotonic() + seconds
     while (left_s := until_s - time.monotonic()) > 0:
         keep_s = WATCH_S if is_open else 0.001
@@ -218,7 +221,7 @@ def keep(watcher: Agent, is_open: bool, seconds: float) -> None:  # noqa: FBT001
 
 
 async def mark(board: SnapshotBoard, keep_s: float) -> None:
-    """Mark a console as open."""
+    """Marks a console as open at the hub."""
     await board.watch(keep_s=keep_s)
 
 
@@ -240,7 +243,7 @@ def be_an_agent(hub: str) -> None:
 
 
 def read_spent(agent: subprocess.Popen[str]) -> float:
-    """The seconds of a processor that the agent's process has spent."""
+    """Returns the processor time of the agent's process, in seconds."""
     assert agent.stdin is not None
     assert agent.stdout is not None
     agent.stdin.write("\n")
@@ -252,7 +255,7 @@ def read_spent(agent: subprocess.Popen[str]) -> float:
 
 
 def at_board(question: Callable[[SnapshotBoard], Awaitable[T]]) -> Callable[[Hub], Awaitable[T]]:
-    """The question to a hub that keeps snapshots, as that on Redis does."""
+    """Returns the question to a hub that puts `question` to its board of snapshots."""
 
     async def ask(hub: Hub) -> T:
         assert isinstance(hub, SnapshotBoard)
@@ -263,7 +266,7 @@ def at_board(question: Callable[[SnapshotBoard], Awaitable[T]]) -> Callable[[Hub
 
 @contextmanager
 def role(name: str, hub: str) -> Iterator[subprocess.Popen[str]]:
-    """This program in a process of its own, as something else; one that says so is waited for."""
+    """Runs this program in another role, in a process of its own; waits until an agent is ready."""
     with running("bench.console", "--role", name, "--hub", hub) as process:
         if name == "agent":
             assert process.stdout is not None
@@ -273,7 +276,7 @@ def role(name: str, hub: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def running(*command: str, variables: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A process that is killed in the end."""
+    """Runs a process, and kills it in the end."""
     environment = {**os.environ, **(variables or {})}
     process = subprocess.Popen(
         [sys.executable, "-m", *command], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -1,14 +1,16 @@
-"""In how many windows a fleet that asks admits exactly what one central limiter would have admitted.
+"""Counts the windows in which a fleet that asks admits exactly what one central limiter would have admitted.
 
-    python -m bench.exact_windows [--quick] [--nodes N ...] [--policies P ...] [--algorithm A] [--hit]
-    python -m bench.exact_windows --nodes 1 --keys 0 --bursts 300 [--cost C] [--busy N]
+python -m bench.exact_windows [--quick] [--nodes N ...] [--policies P ...] [--algorithm A] [--hit]
+python -m bench.exact_windows --nodes 1 --keys 0 --bursts 300 [--cost C] [--busy N]
 
 Several processes with several agents each share one real Redis. Each key is asked about at random moments, on random
-agents, at twice its limit. Every request is written down with the window in which its own node has put it; a window is
-exact if the fleet has admitted what a central limiter admits of the same requests. Meanwhile keys that are new to all
-agents are asked about on all of them at once, and others in bursts of exactly the limit, on random agents, with gaps
-between the requests, of which all should be admitted. Prints Markdown. With --hit nothing is asked: memory decides, as
-`hit` does. With --busy as many processes compute meanwhile, so that what the cores lack is seen.
+agents, at twice its limit. Every request is recorded with the window to which its own node has charged it; a window is
+exact if the fleet has admitted as much as a central limiter admits of the same requests. Meanwhile keys that are new to
+all agents are asked about on all of them at once, and others in bursts of exactly the limit, on random agents, with
+gaps between the requests, of which all should be admitted. Prints Markdown.
+
+With --hit no request asks: memory decides, as `hit` does. With --busy as many processes compute meanwhile, which shows
+the effect of a lack of cores.
 """
 
 from __future__ import annotations
@@ -45,20 +47,20 @@ DEMAND: Final = 2.0
 KEYS: Final = 20
 WINDOWS: Final = 10
 AGENTS_MAX: Final = 8
-"""In one process; with more, what is measured is how processes wait for a processor."""
+"""The most agents in one process; with more, the figures would show how processes wait for a processor."""
 STARTING_S: Final = 1.0
-"""Between the moment at which all processes are ready and the first request."""
+"""The seconds between the moment at which all processes are ready and the first request."""
 READY: Final = "bench:ready"
 EDGE: Final = "bench:edge"
 POLL_S: Final = 0.01
 WARMING: Final = 2
-"""Windows before those that count: a hub whose past is not known grants nothing at first."""
+"""The number of windows before those that count: a hub of unknown past grants nothing at first."""
 SPREAD_S: Final = 0.002
-"""Within so long a time all agents are asked about a new key."""
+"""The time, in seconds, within which all agents are asked about a new key."""
 
 
 GAPS_S: Final = (0.0, 0.0003, 0.001, 0.03)
-"""Between the requests of a burst; each burst has the next one of these."""
+"""The gaps, in seconds, between the requests of a burst; successive bursts have successive gaps of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +71,29 @@ class Load:
     policy: str = "strict"
     algorithm: str = FIXED_WINDOW
     asking: bool = True
-    """Whether it asks in doubt."""
+    """Whether requests ask the hub in doubt."""
     keys: int = KEYS
-    """Side by side, for each quota."""
+    """The number of keys that are in use at the same time, for each quota."""
     windows: int = WINDOWS
     new_keys: int = 20
-    """Asked about on all agents at once, for each quota."""
+    """The number of keys that are asked about on all agents at once, for each quota."""
     bursts: int = 0
-    """Keys that are asked about exactly as often as the limit allows, for each quota."""
+    """The number of keys that are asked about exactly as often as the limit allows, for each quota."""
     cost: int = 1
-    """Of each request; limits are so many times larger."""
+    """The cost of each request; limits are multiplied by it."""
     busy: int = 0
-    """So many processes compute meanwhile."""
+    """The number of processes that compute meanwhile."""
     within_s: float = WITHIN_S
     seed: int = 1
 
     @property
     def processes(self) -> list[int]:
-        """How many agents each process has: four processes, and more where these would have too many agents."""
+        """Returns the number of agents of each process: four processes, or more if one would have too many agents."""
         count = min(self.nodes, max(4, math.ceil(self.nodes / AGENTS_MAX)))
         return [self.nodes // count + (number < self.nodes % count) for number in range(count)]
 
     def limit(self, quota: int) -> Limit:
-        """The limit of that quota."""
+        """Returns the limit with the quota `quota`."""
         return Limit(quota * self.cost, WINDOW_S, algorithm=self.algorithm)
 
 
@@ -104,48 +106,48 @@ class Found:
     windows: int
     exact: int
     short: int
-    """Requests that a central limiter would have admitted, and that were refused."""
+    """The requests that a central limiter would have admitted, and that were refused."""
     admitted: int
     over: int
-    """Requests that were admitted beyond what a central limiter would have, of keys that all agents know."""
+    """The admitted requests beyond those of a central limiter, for keys that all agents know."""
     unanswered: int
-    """Requests in doubt that were left to memory, as the hub had not answered in time: `strict` refuses them."""
+    """The requests in doubt that memory decided, as the hub had not answered in time: `strict` refuses them."""
     guessed: int
-    """Admissions that were not certain: of these, what memory admitted."""
+    """The number of admitted requests whose decision was not certain: memory admitted them."""
     most_over: int
-    """By so much was the limit exceeded at worst in the window of a key that all agents know."""
+    """The largest excess over the limit in a window of a key that all agents know."""
     broken: int
-    """Windows beyond what the policy promises."""
+    """The number of windows that exceeded the limit by more than the policy promises."""
     waited: float
     """The share of requests that waited."""
     late: float
-    """The share of these that waited for longer than the hub is waited for: some for their own process."""
+    """The share of the waiting requests that waited longer than an ask may: some waited for their own process."""
     p50_ms: float
-    """Of those that waited."""
+    """The median wait of the requests that waited."""
     p99_ms: float
     new_exact: int
-    """New keys of which exactly the quota was admitted."""
+    """The number of new keys of which exactly the quota was admitted."""
     new_most: int
-    """The most that was admitted of a new key in one window."""
+    """The most requests of a new key that were admitted in one window."""
     new_least: int
-    """The least that was admitted of a new key, in the window in which most of it was."""
+    """The fewest requests of a new key that were admitted in its fullest window."""
     bursts_whole: int
-    """Bursts of exactly the limit that were admitted whole."""
+    """The bursts of exactly the limit of which every request was admitted."""
     bursts_refused: int
-    """Requests of bursts that were refused."""
+    """The refused requests of bursts."""
     redis_us: float
-    """Processor time that Redis took for each admitted request, of all quotas."""
+    """The Redis' processor time for each admitted request, over all quotas."""
 
 
 Asked = tuple[int, int, str, int, int, bool, bool, int, bool, bool]
-"""When by the hub's clock, the node, the key, the window, the quota, whether it was admitted, whether the node had
-heard of the key, how long it took, whether it waited, and whether the answer was certain."""
+"""A decided request: its time by the hub's clock, the node, the key, the window, the quota, whether it was admitted,
+whether the node had heard of the key, its duration, whether it waited, and whether the answer was certain."""
 Unanswered = dict[str, int]
-"""By quota, how many requests in doubt were left to memory since the windows that count began."""
+"""By quota, the number of requests in doubt that memory decided since the beginning of the windows that count."""
 
 
 def measured(load: Load) -> list[Found]:
-    """Run a fleet, and judge what it did."""
+    """Runs a fleet, and judges its decisions."""
     with redis_on_loopback() as port, ThreadPoolExecutor(len(load.processes)) as threads, busy(load.busy):
         first, tasks = 0, []
         for agents in load.processes:
@@ -173,7 +175,7 @@ def measured(load: Load) -> list[Found]:
 def judged(
     load: Load, quota: int, asked: Sequence[Asked], first_epoch: int, cpu_us: float, *, unanswered: int
 ) -> Found:
-    """Compare with a central limiter, window by window, from that one on."""
+    """Compares the decisions with those of a central limiter, window by window, from the given window on."""
     limit = load.limit(quota)
     decided = [
         DecidedRequest(hub_ns, number, key, epoch, load.cost, 0, node, allowed, known)
@@ -220,10 +222,10 @@ def judged(
 
 
 def admitted_centrally(limit: Limit, decided: list[DecidedRequest]) -> dict[Place, int]:
-    """How many of the same requests a central limiter admits, by window.
+    """Returns the number of the same requests that a central limiter admits, by window.
 
-    What fixed windows admit does not depend on the order within one, and each request belongs to the window that its
-    node has put it in; so nothing is ambiguous at their edges.
+    The admissions of fixed windows do not depend on the order within one, and each request belongs to the window to
+    which its node has charged it; so the edges of windows are not ambiguous.
     """
     cost = decided[0].cost if decided else 1
     if limit.algorithm == FIXED_WINDOW:
@@ -234,7 +236,7 @@ def admitted_centrally(limit: Limit, decided: list[DecidedRequest]) -> dict[Plac
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """So many processes compute, and nothing else."""
+    """Runs processes that only compute, until the block ends."""
     computing = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -248,13 +250,16 @@ def busy(count: int) -> Iterator[None]:
 
 
 def live(port: int, first: int, agents: int, load: dict[str, Any]) -> tuple[list[Asked], Unanswered]:
-    """Returns the fate of the requests to the agents of this process."""
+    """Makes the requests to the agents of this process. Returns the decisions."""
     fleet = Load(**load)
     return asyncio.run(_live(port, edge_of_all(port, len(fleet.processes)), range(first, first + agents), fleet))
 
 
 def edge_of_all(port: int, processes: int) -> float:
-    """When the first window begins: an edge after all processes are ready, or the busy ones would ask too late."""
+    """Returns the beginning of the first window: a window's edge after all processes are ready.
+
+    Processes that agreed on it earlier might be too busy to begin in time.
+    """
     with Redis(port=port, decode_responses=True) as redis:
         if processes and redis.incr(READY) == processes:
             redis.set(EDGE, math.ceil((time.time() + STARTING_S) / WINDOW_S) * WINDOW_S)
@@ -284,7 +289,7 @@ async def _live(port: int, edge_s: float, nodes: range, load: Load) -> tuple[lis
 
 
 def left_to_memory(limiters: dict[tuple[int, int], RateLimiter]) -> Unanswered:
-    """How many requests in doubt the hub has not answered by now."""
+    """Returns the number of requests in doubt that the hub has not answered by now, by quota."""
     counts: Counter[str] = Counter({str(quota): 0 for quota in QUOTAS})
     for (_, quota), limiter in limiters.items():
         results = limiter.control.enforcement.on.asking.stats.results
@@ -299,7 +304,7 @@ async def _ask(limiter: RateLimiter, node: int, quota: int, key: str, load: Load
     decision = await limiter.ask(key, load.cost, within=load.within_s) if load.asking else limiter.hit(key, load.cost)
     now_ns = time.monotonic_ns()
     handle.cancel()
-    # The cell is as the decision has left it: whatever else decides runs in this loop, and nothing was awaited since.
+    # The cell is as the decision has left it: all decisions are made in this loop, and nothing was awaited since.
     cell = limiter.control.table.cells[key]
     assert isinstance(cell, Cell)
     hub_ns = now_ns + cell.shard.offset_ns
@@ -309,7 +314,7 @@ async def _ask(limiter: RateLimiter, node: int, quota: int, key: str, load: Load
 
 
 def requests(load: Load) -> Iterator[tuple[float, int, int, str]]:
-    """When, of which node, under which quota and about which key; every process draws the same."""
+    """Returns the moment, node, quota and key of each request; every process draws the same requests."""
     draw = random.Random(f"exact windows {load.seed}")
     drawn: list[tuple[float, int, int, str]] = []
     length_s = (load.windows + WARMING) * WINDOW_S
@@ -336,7 +341,7 @@ def requests(load: Load) -> Iterator[tuple[float, int, int, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print as Markdown."""
+    """Makes all measurements, and prints them as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few windows, which shows that it works")
     parser.add_argument("--nodes", type=int, nargs="*", default=[4, 16, 32])
@@ -370,7 +375,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def row(found: Found) -> str:
-    """One line of the table."""
+    """Returns one line of the table."""
     load, central = found.load, found.admitted + found.short
     return (
         f"| {load.nodes} | {load.policy} | {found.quota * load.cost}/{WINDOW_S:g} s | {found.windows} "

@@ -1,4 +1,4 @@
-"""A private redis-server on a loopback port, for as long as something is measured."""
+"""Runs a private redis-server on a loopback port, for the time of a measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_S_MAX: Final = 60.0
 
 
 class OwnRedis:
-    """A server that keeps nothing, and that can be killed, started again and paused meanwhile."""
+    """A server that stores nothing on the disk, and that can be killed, started again and paused."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -28,7 +28,7 @@ class OwnRedis:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, empty, and wait until it listens."""
+        """Starts the server, empty, and waits until it listens."""
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._directory.name]
         options += ["--save", "", "--appendonly", "no"]
         self._process = subprocess.Popen([find_redis_server(), *options], stdout=subprocess.DEVNULL)
@@ -39,18 +39,18 @@ class OwnRedis:
             raise
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Ends the server as a crash does."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def pause(self) -> None:
-        """Let it hang: connections stay open, nothing is answered."""
+        """Makes the server hang: connections stay open, but it answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """After a pause."""
+        """Makes the server go on after a pause."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -65,13 +65,13 @@ class OwnRedis:
 
 @contextmanager
 def redis_on_loopback() -> Iterator[int]:
-    """A server that keeps nothing; gives its port."""
+    """Runs a server that stores nothing on the disk; yields its port."""
     with OwnRedis() as redis:
         yield redis.port
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """Returns a port on which no process listens at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -79,7 +79,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int) -> None:
-    """Until somebody listens. Raises RuntimeError if nobody does."""
+    """Waits until a process listens on the port. Raises RuntimeError if none does in time."""
     deadline_s = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline_s:
         with socket.socket() as probe:
@@ -90,19 +90,19 @@ def wait_for(port: int) -> None:
 
 
 class ServerMeter:
-    """Reads what a server has spent since it was last read."""
+    """Measures the time that a server uses between two readings."""
 
     def __init__(self, port: int) -> None:
         self._server = Redis(port=port)
         self._spent_s = self._cpu_s()
 
     def spent_us(self) -> float:
-        """CPU time of the whole server."""
+        """Returns the CPU time of the whole server since the last reading, in microseconds."""
         before_s, self._spent_s = self._spent_s, self._cpu_s()
         return (self._spent_s - before_s) * 1e6
 
     def in_command_us(self, command: str) -> float:
-        """Elapsed time in one command, as `INFO commandstats` counts it; begins to count anew."""
+        """Returns the elapsed time in one command, as `INFO commandstats` counts it, and begins to count anew."""
         stats: Any = self._server.info("commandstats")
         self._server.config_resetstat()
         return float(stats.get(f"cmdstat_{command}", {"usec": 0})["usec"])

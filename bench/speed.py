@@ -1,11 +1,11 @@
-"""Times that are felt of a limiter, in requests, between other work and in the exchange: now, and the aims.
+"""Measures times that users feel: in requests, between other work and in the exchange, with the targets beside them.
 
-    python -m bench.speed                # measures, in ten minutes at most, and prints the table
-    python -m bench.speed --keep         # keeps it as well: bench/results/speed.json and bench/results/speed.md
-    python -m bench.speed --page         # measures nothing, and writes the page anew from what is kept
+python -m bench.speed           # measures, in ten minutes at most, and prints the table
+python -m bench.speed --keep    # keeps it as well: bench/results/speed.json and bench/results/speed.md
+python -m bench.speed --page    # measures nothing, and writes the page anew from the kept findings
 
 These are rows of the parts `felt`, `middleware`, `sync` and `exchange` of `python -m bench`, each with the floor of its
-own run. Limiters of others are left out here, and so is what has no aim.
+own run. Other limiters are left out here, and so are rows without a target.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Other measurements, and how they are made: [bench](../README.md).
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the table. Returns the status to end with."""
+    """Makes all measurements, and prints the table. Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.speed", description="What is felt, beside what was aimed at."
     )
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.page:
         for row in measured(quick=options.quick):
             part.rows.append(row)
-            if options.keep:  # each time, so that a run which is interrupted has not been in vain
+            if options.keep:  # each time, so that an interrupted run leaves its findings
                 write(part, KEPT)
     if options.page or options.keep:
         PAGE.write_text(page(part))
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measured(*, quick: bool) -> Iterator[Row]:
-    """All of it, telling how far it is."""
+    """Measures all rows, and prints the progress."""
     begun_s = time.monotonic()
     for measure in MEASURES:
         for row in measure(quick=quick):
@@ -90,25 +90,25 @@ def measured(*, quick: bool) -> Iterator[Row]:
 
 
 def write(part: Part, path: Path) -> None:
-    """Keep what the table needs."""
+    """Writes the findings that the table needs."""
     lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in part.rows)
     path.write_text(f'{{"about": {json.dumps(part.about, ensure_ascii=False)},\n"rows": [\n{lines}\n]}}\n')
 
 
 def read(path: Path) -> Part:
-    """Reads a kept part."""
+    """Reads the findings of an earlier run."""
     fields: dict[str, Any] = json.loads(path.read_text())
     return Part(NAME, fields["about"], [Row.from_json(row) for row in fields["rows"]])
 
 
 def page(part: Part) -> str:
-    """For the documents."""
+    """Returns the page for the documents."""
     about = f"`python -m bench.speed`. {in_a_sentence(part.about)}"
     return THEORY + "\n".join([about, "", *table(part.rows), ""])
 
 
 def table(rows: Iterable[Row]) -> Iterator[str]:
-    """A line for each aim."""
+    """Returns a table with one line for each target."""
     yield f"| {' | '.join(HEADER)} |"
     yield "|---" * len(HEADER) + "|"
     for target, value, floor in judged(rows, SPEED):

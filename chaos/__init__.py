@@ -1,1 +1,1 @@
-"""Real processes and servers, real faults, and a judge who reads what was written down."""
+"""Real processes and servers, real faults, and a judge that reads what the processes recorded."""

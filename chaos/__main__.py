@@ -23,7 +23,7 @@ from chaos.supervisor import run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says. Returns the status to end with."""
+    """Carries out the command line. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description="Real faults, real processes, and a judge.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="say which scenarios there are")
@@ -94,7 +94,7 @@ def _run(scenarios: Sequence[Scenario], seed: int, directory: Path | None) -> in
 
 
 def live_through(scenario: Scenario, seed: int) -> Verdict:
-    """Run a scenario with ours and its rivals, and judge them. Raises ChaosFailed."""
+    """Runs a scenario with our contestants and the rivals, and judges them. Raises ChaosFailed."""
     verdict = Verdict(scenario, seed)
     verdict.add(run(scenario, seed, (OURS, *scenario.contestants)))
     for rival in scenario.loners:

@@ -6,32 +6,33 @@ from typing import Final
 
 OURS: Final = "ours"
 MERGED: Final = "merged"
-"""Our own agent with a policy that believes merged totals and nothing else."""
+"""Our own agent with a policy that decides by merged totals alone."""
 LIMIT_NAME: Final = "login"
 CENSUS_NAME: Final = "census"
-"""A limit that refuses nobody, to which every admitted cost is charged as well: its total is what all have admitted."""
+"""A limit that refuses nothing, to which every admitted cost is charged as well: its total is the sum of all
+admissions."""
 FLOODED_NAME: Final = "pages"
-"""A limit that a stranger floods with distinct keys, where a scenario has one."""
+"""A limit that a stranger floods with distinct keys, in scenarios with one."""
 SLOTS_NAME: Final = "render"
-"""A limit on what is in progress, where the nodes of a scenario take slots."""
+"""A limit on work in progress, in scenarios whose nodes take slots."""
 SLOTS_KEY: Final = "images"
-"""In a cluster it is of a shard that moves to another master, which is killed afterwards."""
+"""A key whose shard, in a cluster, moves to another master, which is killed afterwards."""
 REPORTED: Final = "reported"
-"""The hash in which a rival's sums are kept, to be compared with what was admitted."""
+"""The hash with a rival's sums, which are compared with the admitted cost."""
 SUMS: Final = "sums"
-SECRET: Final = "hush-7f3a-not-for-logs"  # noqa: S105  # a password, which must turn up nowhere
+SECRET: Final = "hush-7f3a-not-for-logs"  # noqa: S105  # a password, which must not appear anywhere
 
-SETTINGS_SECRET: Final = "hush-90c1-signs-settings"  # noqa: S105  # with which settings for our fleet are signed
+SETTINGS_SECRET: Final = "hush-90c1-signs-settings"  # noqa: S105  # the secret with which settings for our fleet are signed
 
 WIRES, NETWORK, PLAIN, LIES = "wires", "network", "plain", "lies"
-"""What lies between nodes and server: a Toxiproxy for each, a namespace where packets can be dropped, nothing, or for
-each a proxy that can rewrite the server's replies."""
+"""The connections between nodes and server: a Toxiproxy for each, a namespace where packets can be dropped, none
+between, or for each node a proxy that can rewrite the server's replies."""
 BY_HUB, BY_MACHINE = "hub", "machine"
-"""By whose clock windows are judged: by the hub's, as each node knew it, or by the machine's."""
+"""The clock by which windows are judged: the hub's, as each node knew it, or the machine's."""
 Nodes = tuple[int, ...] | None
-"""Their numbers; None stands for all."""
+"""The numbers of nodes; None stands for all."""
 
 
 def hash_of(name: str, what: str, shard: int, shards: int) -> str:
-    """The key of a rival's hash; in a cluster there is one for each shard."""
+    """Returns the key of a rival's hash; in a cluster each shard has one."""
     return f"{name}:{what}" if shards == 1 else f"{name}:{{{shard}}}:{what}"

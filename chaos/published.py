@@ -1,8 +1,10 @@
-"""What others have published about their limiters, done again with real processes. `python -m chaos.published`.
+"""Repeats measurements that others have published about their limiters, with real processes.
 
-Each case is a setting in which somebody measured more admissions than the limit allows. The same requests are decided
-by reconverge, strict and balanced, and by a limiter that trusts the last merged total, side by side in the same
-processes. The first windows are left out: the nodes meet there.
+`python -m chaos.published`.
+
+Each case is a setting in which more admissions than the limit allows were measured. The same requests are decided by
+reconverge, strict and balanced, and by a limiter that trusts the last merged total, side by side in the same processes.
+The first windows are left out: in them the nodes meet.
 """
 
 from __future__ import annotations
@@ -39,19 +41,19 @@ class Case:
 
     name: str
     published: str
-    """What was reported of it elsewhere."""
+    """The published result."""
     limit: Limit
     nodes: int
     sync_interval_s: float
     per_s: float
-    """Requests, on average."""
+    """The mean number of requests per second."""
     windows: int
     cost: int = 1
     burst: int = 1
-    """How many requests come at once, one after the other over the nodes."""
+    """The number of requests that come at once, one after the other over the nodes."""
 
     def requests(self, random: Random) -> list[RecordedRequest]:
-        """Steady traffic, or bursts of it, drawn from a seed."""
+        """Returns requests at a steady rate, or in bursts, drawn from a seed."""
         return list(self._drawn(random))
 
     def _drawn(self, random: Random) -> Iterator[RecordedRequest]:
@@ -63,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one policy made of a case. Percentages are of the limit, by window, the first windows left out."""
+    """The figures of one policy in a case. Percentages are of the limit, by window, without the first windows."""
 
     case: str
     published: str
@@ -78,7 +80,7 @@ class Result:
     nodes: int
 
     def as_promised(self) -> bool:
-        """Whether it is what it has to be: strict never over, balanced at most a hair, and no false refusals."""
+        """Returns whether the figures are as promised: strict never over, balanced hardly over, no false refusals."""
         if not self.hub_total_equals_admitted:
             return False
         if self.policy == "strict":
@@ -92,7 +94,7 @@ class Result:
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Returns all cases."""
     shared = [
         Case(
             f"1000/s over {nodes} processes, 4 times the load, exchanging every {interval_s * 1000:g} ms",
@@ -132,7 +134,7 @@ def cases() -> list[Case]:
 
 
 def run_case(case: Case, *, hub_url: str, seed: int) -> list[Result]:
-    """Run it for real, once, under all policies."""
+    """Runs a case on real processes, once, under all policies."""
     setup = Setup(
         requests=case.requests(Random(seed)),
         limit=case.limit,
@@ -149,7 +151,7 @@ def run_case(case: Case, *, hub_url: str, seed: int) -> list[Result]:
 
 
 def _unwatched(progress: fleet.Progress) -> None:
-    """Nobody looks on."""
+    """Does nothing with the progress."""
 
 
 def _result(case: Case, outcome: ReplayOutcome, policy_number: int, *, kept: bool) -> Result:
@@ -183,7 +185,7 @@ def _percent(amount: float, limit: Limit) -> float:
 
 
 def table(results: Sequence[Result]) -> str:
-    """All results in Markdown."""
+    """Returns a table of all results in Markdown."""
     lines = ["| case | published | policy | admitted per window | over mean / max | under mean | |", "|---" * 7 + "|"]
     for each in results:
         verdict = "for comparison" if POLICIES[each.policy].merged_only else "ok" if each.as_promised() else "NOT OK"
@@ -195,7 +197,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the cases and print the table; status 1 when ours is not as promised."""
+    """Runs the cases and prints the table. Returns 1 if our results are not as promised."""
     parser = argparse.ArgumentParser(prog="python -m chaos.published", description=__doc__)
     parser.add_argument("--hub", default="embedded://published", help="where the nodes meet (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""What a scenario needs of the machine."""
+"""Checks that the machine has all that a scenario needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.brokers import mosquitto_binary
 
 
 def missing(scenario: Scenario) -> str:
-    """What this machine lacks for a scenario; empty if nothing."""
+    """Returns a sentence on what this machine lacks for a scenario; empty if nothing."""
     if shutil.which("setpriv") is None:
         return "there is no setpriv here, which comes with util-linux"
     if scenario.guarded and shutil.which("openssl") is None:

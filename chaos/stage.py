@@ -1,4 +1,4 @@
-"""Everything that a scenario runs on: servers, what lies between, and the nodes' processes."""
+"""The stage on which a scenario runs: servers, the connections to them, and the nodes' processes."""
 
 from __future__ import annotations
 
@@ -31,60 +31,60 @@ from chaos.names import LIES, NETWORK, SECRET, WIRES, Nodes
 ROOT: Final = Path(__file__).parent.parent
 POLL_S: Final = 0.02
 START_S: Final = 60.0
-"""The longest that the nodes may take to start on a slow machine."""
+"""The longest time, in seconds, in which all nodes start on a slow machine."""
 END_S: Final = 20.0
-"""The longest that they may take to end: last words, and a prefork server's patience."""
+"""The longest time, in seconds, in which all nodes end: their last reports, and a prefork server's timeout."""
 REPLICATION_S: Final = 10.0
 HEIR_S: Final = 0.5
-"""By then whoever inherits has heard of those that are left."""
+"""The seconds after which the member that inherits the ledger has heard of the remaining members."""
 OTHERS: Final[dict[str, Callable[[Guard | None], Deployment]]] = {SENTINEL: Service, CLUSTER: Cluster, BROKER: Broker}
 
 
 class Ground(Protocol):
-    """What a stage needs to know of a scenario."""
+    """The properties of a scenario that a stage needs."""
 
     @property
     def deployment(self) -> str:
-        """Which hub there is."""
+        """Returns the kind of the hub."""
         ...
 
     @property
     def ground(self) -> str:
-        """What lies between nodes and server."""
+        """Returns the kind of the connections between nodes and server."""
         ...
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """Returns the number of nodes."""
         ...
 
     @property
     def pure_nodes(self) -> tuple[int, ...]:
-        """Nodes whose kernel is the one in Python."""
+        """Returns the nodes whose kernel is the one in Python."""
         ...
 
     @property
     def guarded(self) -> bool:
-        """Whether there is TLS, and users with few rights."""
+        """Returns whether there is TLS, and users have few rights."""
         ...
 
     @property
     def shifted(self) -> bool:
-        """Whether the server's clock can be shifted."""
+        """Returns whether the server's clock can be shifted."""
         ...
 
     @property
     def replica(self) -> bool:
-        """Whether the server has a replica."""
+        """Returns whether the server has a replica."""
         ...
 
 
 class ChaosFailed(Exception):
-    """Raised when a scenario could not be carried out; says nothing about whom it was to test."""
+    """Raised if a scenario could not be carried out; it is no judgement on the contestants."""
 
 
 class NodeProcess:
-    """One node's process, and those that come after it in its place."""
+    """One node's process, and the processes that replace it."""
 
     def __init__(self, plan: Plan, prefix: Sequence[str], environment: Mapping[str, str]) -> None:
         self._plan = plan
@@ -93,10 +93,10 @@ class NodeProcess:
         self._go: dict[str, object] | None = None
         self._child: Child | None = None
         self._ordered = 0
-        """How many orders its latest process got."""
+        """The number of orders that its latest process got."""
 
     def start(self) -> None:
-        """Start its process."""
+        """Starts the process."""
         directory = Path(self._plan.directory)
         command = [sys.executable, "-m", "chaos.fleet"]
         log = directory / f"node-{self._plan.node}.log"
@@ -107,7 +107,7 @@ class NodeProcess:
         self._say(self._plan.as_line())
 
     async def start_again(self) -> None:
-        """Start another process in its place, as soon as it is gone; the new one joins in at once."""
+        """Starts another process in its place, as soon as it is gone; the new one joins in at once."""
         assert self._child is not None
         await asyncio.to_thread(self._child.end, END_S)
         self.start()
@@ -116,7 +116,7 @@ class NodeProcess:
 
     @property
     def ready(self) -> bool:
-        """Whether it can begin. Raises ChaosFailed when it never will."""
+        """Returns whether the node can begin. Raises ChaosFailed if it never will."""
         assert self._child is not None
         if not self._child.alive:
             raise ChaosFailed(f"a node ended with status {self._child.status}:\n{_tail(self._child.log)}")
@@ -124,50 +124,50 @@ class NodeProcess:
 
     @property
     def born(self) -> bool:
-        """Whether its latest process has begun."""
+        """Returns whether its latest process has begun."""
         assert self._child is not None
         return (Path(self._plan.directory) / f"ready-{self._plan.node}.{self._child.pid}").exists()
 
     @property
     def idle(self) -> bool:
-        """Whether its latest process has carried out all orders."""
+        """Returns whether its latest process has carried out all orders."""
         return not self._ordered or self._written().count(b' over"}\n') >= self._ordered
 
     def go(self, start_ns: int) -> None:
-        """Tell it when to begin."""
+        """Orders the node to begin at the common start."""
         self._go = {"start_ns": start_ns}
         self._order("go", **self._go)
 
     def tell(self, what: str, *, amount: float) -> None:
-        """Tell it to do something to itself."""
+        """Orders the node to do something to itself."""
         self._ordered += 1
         self._order(what, amount=amount)
 
     def end(self) -> None:
-        """Tell it to say its last words, and to end."""
+        """Orders the node to send its last report, and to end."""
         self._order("end")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Sends the process a signal."""
         assert self._child is not None
         self._child.signal(number)
 
     def kill(self) -> None:
-        """End it at once, whatever it does."""
+        """Kills the process at once."""
         if self._child is not None:
             self._child.kill()
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended yet."""
+        """Returns whether the process still runs."""
         return self._child is not None and self._child.alive
 
     def decisions(self) -> int:
-        """How many requests this process has decided and written down, of those that each contestant was asked."""
+        """Returns how many requests, of those for each contestant, this process has decided and recorded."""
         return self._written().count(b'{"e":"decide"') // len(self._plan.contestants)
 
     def _written(self) -> bytes:
-        """What its latest process has written down."""
+        """Returns the records of its latest process."""
         assert self._child is not None
         history = Path(self._plan.directory) / f"node-{self._plan.node}.{self._child.pid}.jsonl"
         return history.read_bytes() if history.exists() else b""
@@ -181,11 +181,11 @@ class NodeProcess:
             self._child.ear.write(line.encode() + b"\n")
             self._child.ear.flush()
         except BrokenPipeError:
-            pass  # it is gone, which will be seen
+            pass  # the process is gone, which others will notice
 
 
 class Stage:
-    """A context manager: whatever it has started is gone in the end."""
+    """A context manager that ends all that it has started."""
 
     secret = SECRET
 
@@ -201,7 +201,7 @@ class Stage:
         self._replica: Redis | None = None
         self._hostile_client: HostileClient | None = None
         self.noted: dict[str, int] = {}
-        """What faults have noted."""
+        """The counts that faults have noted."""
         self.nodes: list[NodeProcess] = []
 
     async def __aenter__(self) -> Self:
@@ -221,63 +221,63 @@ class Stage:
 
     @property
     def server(self) -> Redis:
-        """Where all meet, if that is one Redis."""
+        """Returns the deployment, if it is one Redis."""
         assert isinstance(self.deployment, Redis)
         return self.deployment
 
     @property
     def cluster(self) -> Cluster:
-        """Where all meet, if that is a cluster."""
+        """Returns the deployment, if it is a cluster."""
         assert isinstance(self.deployment, Cluster)
         return self.deployment
 
     @property
     def service(self) -> Service:
-        """Where all meet, if Sentinels watch it."""
+        """Returns the deployment, if Sentinels watch it."""
         assert isinstance(self.deployment, Service)
         return self.deployment
 
     @property
     def hostile_client(self) -> HostileClient:
-        """Somebody who says to a broker what nobody should."""
+        """Returns the hostile client of the broker."""
         assert self._hostile_client is not None
         return self._hostile_client
 
     @property
     def network(self) -> Namespace:
-        """Where packets can be dropped."""
+        """Returns the network in which packets can be dropped."""
         assert self._network is not None
         return self._network
 
     @property
     def replication(self) -> Wire:
-        """The wire from the server to its replica."""
+        """Returns the wire from the server to its replica."""
         assert self._replication is not None
         return self._replication
 
     @property
     def deployment_kind(self) -> str:
-        """Where all meet."""
+        """Returns the kind of the deployment."""
         return self._scenario.deployment
 
     def numbers(self, who: Nodes) -> Sequence[int]:
-        """The numbers of these nodes."""
+        """Returns the numbers of these nodes."""
         return range(self._scenario.nodes) if who is None else who
 
     def wires_of(self, who: Nodes) -> list[Wire]:
-        """The wires of these nodes."""
+        """Returns the wires of these nodes."""
         return [self._wires[number] for number in self.numbers(who)]
 
     def liars_of(self, who: Nodes) -> list[LyingProxy]:
-        """The proxies of these nodes that can rewrite the server's replies."""
+        """Returns the proxies of these nodes that can rewrite the server's replies."""
         return [self._liars[number] for number in self.numbers(who)]
 
     def callback(self, what: Callable[[], object]) -> None:
-        """Have something done in the end."""
+        """Makes the stage call a function at its end."""
         self._stack.callback(what)
 
     async def tell_server(self, *words: str) -> object:
-        """Have the server carry out a command. Raises ChaosFailed."""
+        """Makes the server carry out a command. Raises ChaosFailed."""
         try:
             answer: object = await asyncio.to_thread(self.server.admin.execute_command, *words)
         except Exception as error:
@@ -285,7 +285,7 @@ class Stage:
         return answer
 
     async def promote_replica(self) -> None:
-        """Kill the server, and have its replica take its place."""
+        """Kills the server, and lets its replica take its place."""
         assert self._replica is not None
         self.server.kill()
         self.deployment = self._replica
@@ -296,7 +296,7 @@ class Stage:
     # ---------------------------------------------------------------- nodes
 
     async def start_nodes(self, plans: Sequence[Plan]) -> None:
-        """Start all nodes, and wait until they are ready. Raises ChaosFailed."""
+        """Starts all nodes, and waits until they are ready. Raises ChaosFailed."""
         prefix = [] if self._network is None else self._network.prefix
         for plan in plans:
             place = self._place_of(plan.node)
@@ -310,10 +310,10 @@ class Stage:
         await self._eventually(lambda: all(node.ready for node in self.nodes), START_S, "the nodes do not get ready")
 
     async def await_the_late(self) -> None:
-        """Wait for nodes that the machine holds up. Raises ChaosFailed if that takes too long.
+        """Waits for nodes that the machine delays. Raises ChaosFailed if that takes too long.
 
-        These are processes that took another one's place and have not begun, and such as have not yet carried out
-        their orders.
+        These are processes that took another one's place and have not begun, and processes that have not yet carried
+        out their orders.
         """
         await self._eventually(
             lambda: all((node.born and node.idle) or not node.alive for node in self.nodes),
@@ -322,11 +322,11 @@ class Stage:
         )
 
     async def end_nodes(self) -> None:
-        """Have all nodes say their last words and end. Raises ChaosFailed."""
+        """Makes all nodes send their last reports and end. Raises ChaosFailed."""
         for node in self.nodes:
             node.end()
             if self.deployment_kind == BROKER:
-                # Whoever keeps the ledger hands it over, and all at once would hand it over to each other.
+                # The member with the ledger hands it over; if all ended at once, they would hand it to each other.
                 await self._eventually(lambda: not node.alive, END_S, "a node does not end")  # noqa: B023  # at once
                 await asyncio.sleep(HEIR_S)
         await self._eventually(lambda: not any(node.alive for node in self.nodes), END_S, "a node does not end")
@@ -339,7 +339,7 @@ class Stage:
         if scenario.ground == NETWORK:
             self._network = self._stack.enter_context(Namespace())
             prefix = self._network.prefix
-        # In a namespace there is nobody else who could reach it.
+        # No other machine can reach a namespace.
         address = "127.0.0.1" if self._network is None else "0.0.0.0"  # noqa: S104
         guard = Guard() if scenario.guarded else None
         if guard is not None:

@@ -1,4 +1,4 @@
-"""Runs a scenario: starts everything, has things go wrong when they should, and brings the histories home."""
+"""Runs a scenario: starts all processes, causes the faults at their times, and collects the histories."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import HubUnavailable
 
 LOOK_S: Final = 0.1
-"""How often the hub is asked what it knows."""
+"""The seconds between two looks at the hub's data."""
 ASK_S: Final = 1.0
 ELECTED_S: Final = 10.0
-"""Who asks members first waits until they have elected one who answers."""
+"""The timeout of a question to members, in seconds: they first have to elect one that answers."""
 LEARNING_S: Final = 1.2
-"""How long a server of unknown past grants no new lines to strict nodes, beyond the interval."""
+"""The seconds, beyond the interval, for which a server of unknown past grants strict nodes no new allowances."""
 EDGE_NS: Final = 60 * SECOND_NS
-"""Longer than any run of a scenario with long windows."""
+"""A time longer than any run of a scenario with long windows."""
 AGREE_S: Final = 10.0
-"""How long to wait for nodes that do not agree yet; whether that was too long, the checker says."""
+"""The longest wait, in seconds, for nodes that do not agree yet; the checker judges whether it was too long."""
 
 
 @dataclass(slots=True)
 class Record:
-    """Everything that is known of a run."""
+    """The records of a run."""
 
     scenario: Scenario
     seed: int
@@ -49,26 +49,26 @@ class Record:
     start_ns: int = 0
     shards: int = 1
     spells: list[tuple[int, int, bool]] = field(default_factory=list)
-    """When things really went wrong and were over, and whether that is shown."""
+    """The beginning and the end of each fault, and whether it is shown."""
     parts: list[Part] = field(default_factory=list)
-    """When something was wrong with a part of the hub."""
+    """The times of faults in a part of the hub."""
     load_end_ns: int = 0
     end_ns: int = 0
-    """When the nodes were ordered to end."""
+    """The moment at which the nodes were ordered to end."""
     lives: list[Life] = field(default_factory=list)
     sights: dict[str, list[Sight]] = field(default_factory=dict)
     finals: dict[str, Sight] = field(default_factory=dict)
-    """What the hub knew when all nodes were gone."""
+    """The hub's data after the end of all nodes."""
     noted: dict[str, int] = field(default_factory=dict)
-    """What faults have noted."""
+    """The counts that faults have noted."""
     leaks: list[str] = field(default_factory=list)
-    """Files in which the password was found."""
+    """The files in which the password was found."""
     hangs: list[str] = field(default_factory=list)
-    """Where processes stood still that ended themselves because of that."""
+    """The places at which processes stood still that ended themselves for that reason."""
 
     @property
     def healed_ns(self) -> int:
-        """When the last thing that went wrong was over."""
+        """Returns the moment at which the last fault was over."""
         return max((end_ns for _, end_ns, _ in self.spells), default=self.start_ns)
 
 
@@ -83,7 +83,7 @@ class Supervisor:
         self._observers: dict[str, Observer] = {}
 
     async def run(self) -> Record:
-        """Run it. Raises ChaosFailed when it cannot be carried out."""
+        """Runs the scenario. Raises ChaosFailed if it cannot be carried out."""
         with tempfile.TemporaryDirectory(prefix="reconverge-chaos-", ignore_cleanup_errors=True) as name:
             directory = Path(name)
             try:
@@ -120,11 +120,11 @@ class Supervisor:
             stage.nodes[0].tell("observe", amount=0)
             await self._await_agreement(directory)
             if scenario.deployment == BROKER:
-                # The last node has to hand over to whoever looks, and so must have heard of it lately.
+                # The last node has to hand over to the observer, and so must have heard of it lately.
                 record.end_ns = time.monotonic_ns()
                 await stage.end_nodes()
         finally:
-            # Not cancelled: what waits for the server may swallow that.
+            # Not cancelled: the task that waits for the server may ignore that.
             self._looked_enough.set()
             await looking
         record.end_ns = record.end_ns or time.monotonic_ns()
@@ -138,7 +138,10 @@ class Supervisor:
     # ---------------------------------------------------------------- before
 
     async def _introduce(self, stage: Stage) -> float:
-        """Have the hub's data begin before the nodes come. Returns when it will have learnt that they are new."""
+        """Creates the hub's data before the nodes come.
+
+        Returns the time at which the hub knows that the nodes are new.
+        """
         scenario = self._scenario
         by_members = scenario.deployment == BROKER
         for name in (OURS, MERGED):
@@ -190,7 +193,7 @@ class Supervisor:
         ]
 
     async def _common_start(self, learnt_s: float) -> int:
-        """When a window begins by the machine's clock."""
+        """Returns the moment at which a window begins by the machine's clock."""
         await asyncio.sleep(max(0.0, learnt_s - time.monotonic()))
         window_ns = self._scenario.limit.window_ns
         left_ns = -time.time_ns() % window_ns
@@ -203,7 +206,7 @@ class Supervisor:
     # ---------------------------------------------------------------- meanwhile
 
     async def _carry_out(self, stage: Stage) -> None:
-        """Have things go wrong, and be over, in the order of their moments."""
+        """Begins and ends the faults, in the order of their moments."""
         start_ns = self.record.start_ns
         events = [(spell.start_s, 1, number) for number, spell in enumerate(self._scenario.spells)]
         events += [(spell.end_s, 0, number) for number, spell in enumerate(self._scenario.spells)]
@@ -231,7 +234,7 @@ class Supervisor:
             await asyncio.sleep(LOOK_S)
 
     async def _last_look(self, stage: Stage, name: str) -> Sight:
-        """What it knows in the end. Raises ChaosFailed when it does not say."""
+        """Returns the hub's data at the end. Raises ChaosFailed if the hub does not answer."""
         deadline_s = time.monotonic() + ELECTED_S
         while (sight := await self._look(stage, name)) is None:
             if time.monotonic() > deadline_s:
@@ -240,7 +243,7 @@ class Supervisor:
         return sight
 
     async def _look(self, stage: Stage, name: str) -> Sight | None:
-        """What the hub knows of them; None if it does not say."""
+        """Returns the hub's data on a contestant; None if it does not answer."""
         before_ns = time.monotonic_ns()
         try:
             if name in self._observers:
@@ -253,14 +256,14 @@ class Supervisor:
         return Sight(before_ns, time.monotonic_ns(), *facts)
 
     async def _await_agreement(self, directory: Path) -> None:
-        """Wait until all of our nodes think the same, but at least as long as that may take, if there are none."""
+        """Waits until all of our nodes agree, or, if there are none of ours, for as long as that may take."""
         patience_s = self._scenario.reconverges_in_s
         if OURS not in self.record.contestants:
             await asyncio.sleep(patience_s)
             return
         since_ns = max(time.monotonic_ns(), self.record.healed_ns)
         if self.record.shards > 1:
-            # What they agree on is one key's total; others may live where there was more to recover from.
+            # They agree on one key's total; other shards may have had more to recover from.
             since_ns += round(patience_s * SECOND_NS)
         deadline_s = time.monotonic() + patience_s + AGREE_S
         while time.monotonic() < deadline_s:
@@ -269,25 +272,25 @@ class Supervisor:
             sights = [sight for sight in self.record.sights[OURS][-1:] if sight.before_ns > since_ns]
             known = {sight.census for sight in sights}
             if any(sight.total != sight.census for sight in sights) and time.monotonic() < deadline_s - AGREE_S:
-                continue  # the other limit, of which nodes are asked nothing, has yet to be reported
+                continue  # the other limit, about which nodes are not asked, has yet to be reported
             if len(views) >= self._scenario.nodes and {view.total for view in views} == known:
                 await asyncio.sleep(3 * LOOK_S + 2 * self._scenario.interval_s)
                 return
 
 
 def _last_views(directory: Path, after_ns: int) -> list[View]:
-    """What every process that is alive has written lately of what our agent knows."""
+    """Returns the last views of our agent that all living processes have recorded lately."""
     views = [last_view(path, OURS) for path in history_files(directory)]
     return [view for view in views if view is not None and view.t_ns > after_ns]
 
 
 def _leaks(directory: Path) -> list[str]:
-    """In which of the files that were left behind the password stands."""
+    """Returns the names of the files in which the password was found."""
     return [path.name for path in sorted(directory.iterdir()) if SECRET in path.read_text(errors="replace")]
 
 
 def _hangs(directory: Path) -> list[str]:
-    """Of each process that stood still, the innermost frame of its main thread."""
+    """Returns, for each process that stood still, the innermost frame of its main thread."""
     words = (path.read_text(errors="replace") for path in sorted(directory.glob(f"{HANG}-*")))
     return [innermost_frame(traceback) for traceback in words if traceback]
 
@@ -297,5 +300,5 @@ async def _sleep_until(moment_ns: int) -> None:
 
 
 def run(scenario: Scenario, seed: int, contestants: Sequence[str]) -> Record:
-    """Run a scenario once, with these contestants side by side. Raises ChaosFailed."""
+    """Runs a scenario once, with these contestants side by side. Raises ChaosFailed."""
     return asyncio.run(Supervisor(scenario, seed, contestants).run())

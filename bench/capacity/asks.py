@@ -1,7 +1,7 @@
-"""How long a request in doubt takes that asks the hub, beside the same EVALSHA through the same proxy in the same run.
+"""Measures the time of a request in doubt that asks the hub, beside the same EVALSHA through the same proxy.
 
-Each request is about a key that is new to the agent, so memory can settle none. They come at random moments, whatever
-has become of those before.
+Each request is about a key that is new to the agent, so memory can settle none. The requests come at random moments,
+even if earlier ones still wait.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS: Final = 2.0
 RATE: Final = 1000
 """Requests in doubt per second."""
 FLOOR_CALLS: Final = 100
-"""In each round."""
+"""The calls of the floor in each round."""
 TIMEOUT_S: Final = 1.0
 LIMIT: Final = Limit(5, 60.0)
 
@@ -54,7 +54,7 @@ def case_of(place: str, share: str) -> str:
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Through a proxy that adds some milliseconds, and without."""
+    """Measures with a proxy that adds some milliseconds to each answer, and without a proxy."""
     for place, added_ms in ((PROXIED, ADDED_MS), (DIRECT, 0)):
         if only not in place:
             continue
@@ -80,7 +80,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 class _Timed(RedisHub):
-    """Notes how long each EVALSHA took, and what the last batch with cells was."""
+    """A hub that notes the duration of each EVALSHA, and the last batch that had cells."""
 
     def __init__(self, port: int, namespace: str) -> None:
         super().__init__(f"redis://127.0.0.1:{port}/0", HubSettings(namespace, TIMEOUT_S))
@@ -140,7 +140,7 @@ async def _work(port: int, added_ms: int, rounds: int, seconds: float) -> list[d
 
 
 async def _proxied(stack: AsyncExitStack, port: int, added_ms: int) -> int:
-    """The port of a Toxiproxy that adds so much to each answer. Raises Missing."""
+    """Returns the port of a Toxiproxy that delays each answer by `added_ms`. Raises Missing."""
     peer("toxiproxy")
     from chaos.faults.proxy import Toxic, Toxiproxy  # noqa: PLC0415  # its client need not be installed
 
@@ -154,7 +154,7 @@ async def _proxied(stack: AsyncExitStack, port: int, added_ms: int) -> int:
 
 
 async def _ask_often(limiter: RateLimiter, name: str, seconds: float) -> list[float]:
-    """Ask about a new key each time, whatever has become of those before; how long each took, in milliseconds."""
+    """Asks about a new key each time, even if earlier requests still wait. Returns the durations in milliseconds."""
     took_ms: list[float] = []
 
     async def ask(key: str) -> None:

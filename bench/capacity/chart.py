@@ -19,7 +19,7 @@ MARKERS: Final = {1: "v", 4: "d", 8: "o", 40: "s", 200: "^"}
 
 
 def draw(found: dict[str, Any], path: Path) -> bool:
-    """Write the picture. Returns whether there is one: without matplotlib there is none."""
+    """Draws the picture into a file. Returns whether it did: without matplotlib there is no picture."""
     try:
         matplotlib: Any = import_module("matplotlib")
     except ImportError:

@@ -37,22 +37,24 @@ from reconverge_sync.embedded.supervisor import find_redis_server
 from reconverge_sync.redis.hub import RedisHub, _keys
 
 FULL: Final = CELLS_MAX - CELLS_MAX // PROMISED_SHARE
-"""So many cells that have something to say fit into a batch, while others have been promised another look."""
+"""The number of cells with news that fit into a batch, while the rest of the batch is kept for cells whose next look is
+due."""
 CELLS: Final = (1, 10, 100, FULL)
 NODES: Final = 8
 INTERVAL_NS: Final = SECOND_NS
 TURN_NS: Final = INTERVAL_NS * 11 // 10 // NODES
-"""From one node's exchange to the next one's: each has just begun to find its own overdue when its turn comes."""
+"""The time between the exchanges of two successive nodes: each node's own exchange has just become overdue in its
+turn."""
 CELLS_PER_ROUND: Final = 10_000
-"""About so many cells are exchanged for one measurement, in batches of whatever size."""
+"""The approximate number of cells that are exchanged for one measurement, in batches of any size."""
 START_S_MAX: Final = 10.0
 LIMIT: Final = Limit(1_000_000_000, 60.0)
-"""So large that every node has something new to say each time."""
+"""A limit so large that every node has something new to report each time."""
 START_S: Final = 1_750_000_000.0
 COLD_INTERVALS: Final = (10, 60, 600)
-"""So many sync intervals make up a window, in which a cold key is used about once."""
+"""The numbers of sync intervals in a window in which a cold key is used about once."""
 COLD_KEYS: Final = 400
-"""Of each node."""
+"""The number of cold keys of each node."""
 COLD_LIMIT: Final = Limit(100, 60.0)
 CLIENT_CELLS: Final = FULL
 CLIENT_BATCHES: Final = 40
@@ -65,9 +67,9 @@ class Cost:
     """The result of one measurement, in microseconds."""
 
     in_commands_us: float
-    """For each batch, as `INFO commandstats` counts it."""
+    """The time in commands for each batch, as `INFO commandstats` counts it."""
     in_all_us: float
-    """For each batch, CPU of the whole server: reading, parsing and answering included."""
+    """The CPU time of the whole server for each batch, which includes reading, parsing and answering."""
 
 
 class Node:
@@ -98,7 +100,7 @@ class Node:
         )
 
     async def exchange_all(self, hub: RedisHub) -> Batch:
-        """Use every key once, and tell the hub of all of them in one batch."""
+        """Uses every key once, and reports all of them to the hub in one batch."""
         now_ns = self.clock.monotonic_ns()
         for key in self.keys:
             self.table.decide(key, 1, now_ns)
@@ -110,7 +112,7 @@ class Node:
         return batch
 
     async def exchange_what_is_due(self, hub: RedisHub) -> None:
-        """Say what there is to say, in as many batches as it takes."""
+        """Reports all that is due, in as many batches as it needs."""
         now_ns = self.clock.monotonic_ns()
         while self.syncer.due_ns(now_ns) <= now_ns:
             batch = self.syncer.take(now_ns)
@@ -122,22 +124,22 @@ class Node:
 
 
 class Meter:
-    """Reads what the server has spent."""
+    """Measures the CPU time that the server uses."""
 
     def __init__(self, server: Redis) -> None:
         self._server = server
 
     def reset(self) -> None:
-        """Begin to count."""
+        """Begins to count."""
         self._server.config_resetstat()
         self._begun_s = self._cpu_s()
 
     def spent_us(self) -> float:
-        """CPU of the whole server since."""
+        """Returns the CPU time of the whole server since `reset`, in microseconds."""
         return (self._cpu_s() - self._begun_s) * 1e6
 
     def read(self, command: str, batches: int) -> Cost:
-        """Returns the time spent since, for each of so many batches."""
+        """Returns the time used since `reset`, divided by `batches`."""
         cpu_us = self.spent_us()
         commands: Any = self._server.info("commandstats")
         return Cost(commands[f"cmdstat_{command}"]["usec"] / batches, cpu_us / batches)
@@ -149,7 +151,7 @@ class Meter:
 
 @contextmanager
 def redis_server() -> Iterator[Path]:
-    """A private server that keeps nothing; gives the path of its socket."""
+    """Starts a private server that stores nothing on the disk; yields the path of its socket."""
     with tempfile.TemporaryDirectory(prefix="reconverge-bench-") as directory:
         path = Path(directory, "redis.sock")
         options = ["--port", "0", "--unixsocket", str(path), "--dir", directory, "--save", "", "--appendonly", "no"]
@@ -167,7 +169,7 @@ def redis_server() -> Iterator[Path]:
 
 
 async def cost_of_batches(path: Path, meter: Meter, cells: int, rounds: int) -> Cost:
-    """Exchanges of NODES nodes that share so many keys, after two rounds in which they get to know them."""
+    """Measures exchanges of NODES nodes that share `keys` keys, after two rounds in which the nodes meet all keys."""
     clock = ManualClock(START_S)
     hub = RedisHub(f"redis+unix://{path}", HubSettings(f"bench-{cells}", 10.0), clock=clock)
     keys = [f"customer-{number:06}" for number in range(cells)]
@@ -187,13 +189,16 @@ class ColdCost:
     """The cost of keys used about once per window, averaged over all of them and all sync intervals."""
 
     reports: float
-    """Of a key, in each window."""
+    """The reports of a key in each window."""
     server_us: float
-    """For each key and sync interval."""
+    """The server's CPU time for each key and sync interval."""
 
 
 async def cost_of_cold_keys(path: Path, meter: Meter, intervals: int) -> ColdCost:
-    """Each node has keys of its own, each used after half a window to one and a half; two windows, after two others."""
+    """Measures two windows in which each node uses keys of its own, each after half a window to one and a half windows.
+
+    Two other windows come before, without being measured.
+    """
     clock, random = ManualClock(START_S), Random(intervals)
     window_ns = round(COLD_LIMIT.window * SECOND_NS)
     interval_ns = window_ns // intervals
@@ -239,7 +244,7 @@ async def cost_of_client(path: Path) -> dict[str, float]:
     batch = await node.exchange_all(hub)
     keys = _keys("client", batch)
     shared, rows = encode_batch(batch, "0" * 16, certainly_new=False)
-    # Nothing but an answer of the same size comes back from the floor.
+    # The floor gets back an answer of the same size, and does nothing else.
     size = 16 + 16 + 72 * CLIENT_CELLS
     connection = redis.asyncio.Redis(unix_socket_path=str(path), protocol=2)
     sha: Any = await connection.script_load(f"return string.rep('\\0', {size})")
@@ -277,7 +282,7 @@ async def cost_of_client(path: Path) -> dict[str, float]:
 
 
 def cost_of_floor(server: Redis, meter: Meter, cells: int, rounds: int) -> Cost:
-    """The least that shared counters can cost: one INCRBY for each key, all in one pipeline."""
+    """Measures the least cost of shared counters: one INCRBY for each key, all in one pipeline."""
     keys = [f"floor-{number:06}" for number in range(cells)]
     meter.reset()
     for _ in range(rounds * NODES):
@@ -293,13 +298,13 @@ def _medians(costs: list[Cost]) -> Cost:
 
 
 def _allowance(sizes: list[int], costs: list[float]) -> tuple[float, float]:
-    """Returns the cost of a batch, and of each cell: an allowance through the smallest batch and the largest."""
+    """Returns the cost of a batch, and of each cell: the line through the smallest batch and the largest."""
     each = (costs[-1] - costs[0]) / (sizes[-1] - sizes[0])
     return costs[0] - each * sizes[0], each
 
 
 def print_hot(exchanges: dict[int, list[Cost]], floors: dict[int, list[Cost]]) -> None:
-    """The table of keys that every node uses all the time."""
+    """Prints the table of keys that every node uses all the time."""
     print("| cells in a batch | script, µs | server, µs | for each cell | floor: server, µs | ratio |")
     print("|---|---|---|---|---|---|")
     for cells in CELLS:
@@ -311,7 +316,7 @@ def print_hot(exchanges: dict[int, list[Cost]], floors: dict[int, list[Cost]]) -
 
 
 def print_cold(colds: dict[int, list[ColdCost]]) -> None:
-    """The table of keys that one node uses about once per window."""
+    """Prints the table of keys that one node uses about once per window."""
     print("\n| sync intervals in a window | reports of a key in a window | server, µs for each key and interval |")
     print("|---|---|---|")
     for intervals, costs in colds.items():
@@ -320,7 +325,7 @@ def print_cold(colds: dict[int, list[ColdCost]]) -> None:
 
 
 def print_client(clients: list[dict[str, float]]) -> None:
-    """The table of what a cell costs the client."""
+    """Prints the table of the client's costs for a cell."""
     print("\n| client, µs of CPU for each cell | |")
     print("|---|---|")
     for part in clients[0]:
@@ -328,7 +333,7 @@ def print_client(clients: list[dict[str, float]]) -> None:
 
 
 def main() -> int:
-    """Measure, and print the tables."""
+    """Measures all costs, and prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each, of which the median is shown")
     repeats = parser.parse_args().repeats
@@ -338,7 +343,7 @@ def main() -> int:
     clients: list[dict[str, float]] = []
     with redis_server() as path, Redis(unix_socket_path=str(path)) as server:
         meter = Meter(server)
-        # Alternately, so that whatever else the machine does meets all of them.
+        # They take turns, so that other work on the machine slows all of them alike.
         for _ in range(repeats):
             for cells in CELLS:
                 rounds = max(10, CELLS_PER_ROUND // cells // NODES)

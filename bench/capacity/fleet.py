@@ -23,9 +23,9 @@ from reconverge_sync.redis.hub import RedisHub
 
 START_S: Final = 1_750_000_000.0
 LIMIT: Final = Limit(1_000_000, 60.0)
-"""So large that nobody is ever in a hurry: what traffic near a limit adds are exchanges ahead of time."""
+"""A limit so large that no node ever exchanges ahead of time, as nodes do near a limit."""
 LOOKS: Final = 8
-"""So many times in an interval each node looks whether it is time to speak."""
+"""The number of times in an interval that each node checks whether an exchange is due."""
 TIMEOUT_S: Final = 30.0
 KEY: Final = "customer-{:08}"
 KEY_BYTES: Final = len(KEY.format(0))
@@ -34,24 +34,25 @@ COLD_FROM: Final = KEY.format(10_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A point of the grid. Hot keys are asked about on all nodes all the time, each cold one once in a window."""
+    """A point of the grid. All nodes ask about hot keys all the time, and about each cold key once in a window."""
 
     nodes: int
     hot: int
-    """Keys that all nodes share."""
+    """The number of keys that all nodes share."""
     cold: int = 0
-    """Further keys of each node alone."""
+    """The number of further keys that each node has for itself."""
     intervals: int = 60
-    """Sync intervals in a window."""
+    """The number of sync intervals in a window."""
     rounds: int = 4
-    """Intervals that are measured, after as many that are not if there are cold keys, and else after two."""
+    """The number of intervals that are measured. Before them run as many that are not measured if there are cold keys,
+    else two."""
     once: bool = False
-    """Cold keys are asked about in the first interval that is measured, and not again."""
+    """Whether cold keys are asked about in the first measured interval only."""
     limit: Limit = LIMIT
 
     @property
     def interval_ns(self) -> int:
-        """The sync interval."""
+        """Returns the sync interval in nanoseconds."""
         return self.limit.window_ns // self.intervals
 
 
@@ -60,39 +61,39 @@ class Spent:
     """The totals over the measured intervals of one shape."""
 
     seconds: float
-    """Virtual ones."""
+    """The virtual time of the measured intervals, in seconds."""
     batches: float
     cells: float
-    """Reports of one key."""
+    """The number of reports of one key each."""
     cold_cells: float
-    """Of these, reports of cold keys."""
+    """The number of these reports that are about cold keys."""
     server_us: float
-    """CPU time of the whole server."""
+    """The CPU time of the whole server."""
     script_us: float
-    """Of the script, as `INFO commandstats` has it: elapsed."""
+    """The elapsed time of the script, as `INFO commandstats` counts it."""
     node_us: float
     """CPU time of the nodes for their exchanges, without the decisions."""
     in_bytes: float
-    """To the server."""
+    """The bytes sent to the server."""
     out_bytes: float
-    """From the server."""
+    """The bytes sent by the server."""
     memory_bytes: float
-    """That the server has taken for the fleet, from the beginning."""
+    """The memory that the server has taken for the fleet, from the beginning."""
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Returns the figures for a JSON file."""
         return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
 class Meter:
-    """Reads what a server has spent; what reading it takes is left out."""
+    """Measures the time, the bytes and the memory that a server uses, without the cost of the measurement."""
 
     def __init__(self, server: Redis) -> None:
         self._server = server
         self.begin()
 
     def begin(self) -> None:
-        """Count from here on, and find out what reading takes."""
+        """Begins to count, and measures the cost of one reading."""
         first, self._begun = self._read(), self._read()
         self._own = {name: self._begun[name] - first[name] for name in ("in_bytes", "out_bytes")}
 
@@ -118,7 +119,7 @@ class Meter:
 
 
 class Node:
-    """One node, and what its exchanges have taken."""
+    """One node, and the CPU time of its exchanges."""
 
     def __init__(self, clock: ManualClock, number: int, shape: Shape) -> None:
         self._clock = clock
@@ -132,12 +133,12 @@ class Node:
             interval_min_ns=shape.interval_ns // 10,
             keys_max=2 * (shape.hot + shape.cold) + 1000,
             key_bytes_max=256,
-            # All hot keys are known to the hub when the measurement begins, however many they are.
+            # The hub knows all hot keys when the measurement begins, however many they are.
             new_keys_max=max(NEW_KEYS_MAX, LOOKS * shape.hot * SECOND_NS // shape.interval_ns),
         )
-        kernel.silence_max_ns = 0  # the model's hot keys are near their limits, and reported each interval
+        kernel.silence_max_ns = 0  # the model's hot keys are near their limits, and reported in each interval
         self._table = kernel.declare("bench", shape.limit, BALANCED)
-        # A name as an agent gives it to itself is this long.
+        # This name is as long as one that an agent gives itself.
         self._syncer = Syncer(
             kernel,
             shard=0,
@@ -149,27 +150,27 @@ class Node:
         self._cold = [KEY.format(10_000_000 + number * shape.cold + key) for key in range(shape.cold)]
         self._once = shape.once
         self._batches_max = 10 + (shape.hot + shape.cold) // 100
-        """Far more than it takes to report all keys once."""
+        """The most batches of one exchange: far more than are needed to report all keys once."""
         self._due = [] if shape.once else [(self._random.randrange(self._window_ns), key) for key in self._cold]
         heapq.heapify(self._due)
         self.begin()
 
     def begin(self) -> None:
-        """Count from here on."""
+        """Begins to count."""
         self.batches = self.cells = self.cold_cells = 0
         self.spent_ns = 0
 
     def ask_once(self) -> None:
-        """About all cold keys, if they are asked about once."""
+        """Asks about all cold keys, if the shape has them asked about once only."""
         if self._once:
             self._ask(self._cold)
 
     def ask_hot(self) -> None:
-        """About all hot keys."""
+        """Asks about all hot keys."""
         self._ask(self._hot)
 
     def ask_cold(self) -> None:
-        """About the cold keys whose time has come: each after half a window to one and a half."""
+        """Asks about the cold keys that are due: each comes after half a window to one and a half windows."""
         while self._due and self._due[0][0] <= self._clock.monotonic_ns():
             due_ns, key = self._due[0]
             self._ask([key])
@@ -181,7 +182,7 @@ class Node:
             self._table.allow(key)
 
     async def exchange(self, hub: RedisHub) -> None:
-        """Say what there is to say, in as many batches as it takes."""
+        """Reports all that is due, in as many batches as it needs."""
         now_ns = self._clock.monotonic_ns()
         for _ in range(self._batches_max):
             if self._syncer.due_ns(now_ns) > now_ns:
@@ -193,7 +194,7 @@ class Node:
                 self._syncer.merged(batch, answer, sent_ns=now_ns, now_ns=now_ns)
             self.spent_ns += time.thread_time_ns() - begun_ns
             if batch is not None:
-                # Busy keys are asked about all the time, so also before the next batch of the round.
+                # Busy keys are in use all the time, so also before the next batch of the round.
                 self._ask([cell.key for cell in batch.cells if cell.key < COLD_FROM])
                 self.batches += 1
                 self.cells += len(batch.cells)
@@ -218,10 +219,10 @@ class Fleet:
         self._server.close()
 
     async def run(self) -> Spent:
-        """Go through all intervals, and tell what those that count have taken."""
+        """Runs all intervals. Returns the totals of those that are measured."""
         shape, clock = self._shape, ManualClock(START_S)
         hub = RedisHub(f"redis://127.0.0.1:{self._port}/0", HubSettings("capacity", TIMEOUT_S), clock=clock)
-        await hub.totals()  # connected from here on
+        await hub.totals()  # the bytes of connecting are not counted
         meter = Meter(self._server)
         empty_bytes = meter.memory_bytes()
         self._nodes = [Node(clock, number, shape) for number in range(shape.nodes)]
@@ -248,7 +249,7 @@ class Fleet:
         )
 
     async def _round(self, hub: RedisHub, clock: ManualClock) -> None:
-        """One interval: each node is asked about its hot keys at a moment of its own."""
+        """Runs one interval: each node is asked about its hot keys at a time of its own."""
         for look in range(LOOKS):
             clock.advance_ns(self._shape.interval_ns // LOOKS)
             for number, node in enumerate(self._nodes):

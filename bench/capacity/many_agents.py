@@ -1,4 +1,4 @@
-"""Two hundred agents on one machine and one Redis: do they agree, what do they cost, and how do they come back?
+"""Runs two hundred agents on one machine and one Redis: measures their agreement, their cost and their reconnection.
 
 Run as `python -m bench.capacity.many_agents`. Takes about a minute, most of which is waiting.
 """
@@ -36,9 +36,9 @@ LIMIT: Final = Limit(1_000_000, 86_400.0, algorithm=FIXED_WINDOW)
 KEYS: Final = 50
 NAME: Final = "bench"
 REQUESTS_PER_S: Final = 10
-"""Of each agent."""
+"""The requests per second of each agent."""
 WARMUP_S: Final = 20.0
-"""Until lines are where the traffic is; while keys are new, nodes ask ahead of time."""
+"""The warm-up: afterwards the allowances follow the traffic; while keys are new, nodes ask ahead of time."""
 STEADY_S: Final = 15.0
 OUTAGE_S: Final = 5.0
 READY_S_MAX: Final = 120.0
@@ -48,32 +48,32 @@ AGREE_LOOK_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The findings; counts unless noted."""
+    """The findings; integers without a unit are counts."""
 
     agents: int
     processes: int
     agree_s: float
-    """From the last request until all agents see the same total."""
+    """The time from the last request until all agents see the same total, in seconds."""
     admitted: int
     counted: int
-    """By the hub, in the end."""
+    """The cost that the hub has counted in the end."""
     exchanges_per_s: float
     redis_cpu_pct: float
-    """Of a core, while all are asked."""
+    """The hub's CPU time in percent of a core, while all agents get requests."""
     redis_bytes_per_s: float
     redis_memory_bytes: float
-    """With all of them connected."""
+    """The hub's memory while all agents are connected."""
     agent_cpu_pct: float
-    """Of a core, for each agent, with its requests."""
+    """The CPU time of each agent in percent of a core, its requests included."""
     tries_per_s: float
-    """In the outage, of the agent that tried most often."""
+    """The attempts per second, in the outage, of the agent that tried most often."""
     back_s: float
-    """From the first agent that is back to the last."""
+    """The time from the first agent that has reconnected to the last, in seconds."""
     back_in_100_ms: int
-    """How many connected in the busiest tenth of a second."""
+    """The connections made in the busiest tenth of a second."""
 
     def table(self) -> str:
-        """Writes the findings as Markdown."""
+        """Returns the findings as a table in Markdown."""
         rows = {
             f"{self.agents} agents in {self.processes} processes agree after": f"{self.agree_s:.1f} s",
             "admitted / counted by the hub": f"{self.admitted} / {self.counted}",
@@ -93,7 +93,7 @@ class Found:
 
 
 class Worker:
-    """The agents of one process, asked as an application asks them."""
+    """The agents of one process, which are used as an application uses them."""
 
     def __init__(self, port: int, agents: int, seed: int) -> None:
         url = f"redis://127.0.0.1:{port}/0"
@@ -104,34 +104,34 @@ class Worker:
         self._asking: asyncio.Task[None] | None = None
 
     def ask(self) -> None:
-        """Begin to ask every agent about some key, so many times a second."""
+        """Begins to ask every agent about one of the keys, at the given rate."""
         self._asking = asyncio.get_running_loop().create_task(self._ask())
 
     def rest(self) -> None:
-        """Ask no more."""
+        """Ends the requests."""
         if self._asking is not None:
             self._asking.cancel()
 
     def cpu(self) -> float:
-        """Seconds of CPU time of this process."""
+        """Returns this process's CPU time in seconds."""
         return time.process_time()
 
     def admitted(self) -> dict[str, int]:
-        """By key."""
+        """Returns the admitted cost by key."""
         return dict(self._admitted)
 
     def look(self) -> None:
-        """Asks every agent about every key: the hub then tells it, with the next exchange."""
+        """Asks every agent about every key with cost 0, so that the hub's next answer names the use of the key."""
         for limiter in self._limiters:
             for key in range(KEYS):
                 limiter.allow(f"key-{key}", 0)
 
     def seen(self) -> list[list[int]]:
-        """Returns each agent's belief of each key's use."""
+        """Returns each agent's estimate of the use of each key."""
         return [[limiter.usage(f"key-{key}").total for key in range(KEYS)] for limiter in self._limiters]
 
     def exchanges(self) -> list[list[int]]:
-        """Of each agent: how many were answered, and how many not."""
+        """Returns, for each agent, the numbers of answered and of failed exchanges."""
         stats = [agent.stats().exchanges[0] for agent in self.agents]
         return [[one.exchanges, sum(one.failures.values())] for one in stats]
 
@@ -144,7 +144,7 @@ class Worker:
 
 
 async def _work(port: int, agents: int, seed: int) -> None:
-    """Do what the standard input says, one word in a line, and answer each in one line."""
+    """Carries out the orders from the standard input, one word in a line, and answers each with one line."""
     worker, loop = Worker(port, agents, seed), asyncio.get_running_loop()
     words: dict[str, Callable[[], Any]] = {
         one.__name__: one
@@ -161,7 +161,7 @@ async def _work(port: int, agents: int, seed: int) -> None:
 
 
 class Crowd:
-    """All agents, in their processes."""
+    """All agents, divided among processes."""
 
     def __init__(self, port: int, agents: int, processes: int) -> None:
         each = agents // processes
@@ -186,7 +186,7 @@ class Crowd:
             child.wait()
 
     def say(self, word: str) -> list[Any]:
-        """Tell all processes, and return what each answers."""
+        """Sends an order to all processes. Returns the answer of each."""
         for child in self._children:
             assert child.stdin is not None
             child.stdin.write(f"{word}\n")
@@ -198,16 +198,16 @@ class Crowd:
         return answers
 
     def exchanges(self) -> list[list[int]]:
-        """Of each agent: how many were answered, and how many not."""
+        """Returns, for each agent, the numbers of answered and of failed exchanges."""
         return [one for found in self.say("exchanges") for one in found]
 
     def admitted(self) -> list[int]:
-        """Of each key, by all."""
+        """Returns the cost that all agents have admitted, by key."""
         found = self.say("admitted")
         return [sum(one.get(f"key-{key}", 0) for one in found) for key in range(KEYS)]
 
     def agree(self) -> float:
-        """Wait until all see the same, and that is what was admitted. Returns for how many seconds."""
+        """Waits until all agents see the same use, equal to the admitted cost. Returns the waiting time in seconds."""
         admitted, begun_s = self.admitted(), time.monotonic()
         self.say("look")
         _wait(
@@ -219,7 +219,7 @@ class Crowd:
 
 
 def measure(agents: int, processes: int) -> Found:
-    """All of it, with a Redis of its own."""
+    """Makes all measurements, with a Redis of its own."""
     with OwnRedis() as server, Crowd(server.port, agents, processes) as crowd:
         _wait(lambda: all(one[0] > 0 for one in crowd.exchanges()), "all agents have been answered")
         crowd.say("ask")
@@ -255,7 +255,11 @@ def measure(agents: int, processes: int) -> Found:
 
 
 def _outage(server: OwnRedis, crowd: Crowd) -> tuple[float, float, int]:
-    """Kill the Redis and start it again: most tries of an agent a second, seconds to the last, most within 0.1 s."""
+    """Kills the Redis and starts it again.
+
+    Returns the most attempts of an agent per second, the seconds until the last agent is back, and the most connections
+    in 0.1 s.
+    """
     server.kill()
     before, begun_s = crowd.exchanges(), time.monotonic()
     time.sleep(OUTAGE_S)
@@ -269,7 +273,7 @@ def _outage(server: OwnRedis, crowd: Crowd) -> tuple[float, float, int]:
             if time.monotonic() > deadline_s:
                 raise RuntimeError("not all agents came back")
             info: Any = watcher.info("stats")
-            # One connection is the watcher's own, one that of whoever looked whether the server listens.
+            # Two connections are not the agents': the watcher's own, and that of the test whether the server listens.
             looks.append((time.monotonic(), info["total_connections_received"] - 2))
             time.sleep(LOOK_S)
     first_s = next(at_s for at_s, count in looks if count > 0)
@@ -295,7 +299,7 @@ def _wait(until: Callable[[], bool], what: str, look_s: float = LOOK_S) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the table."""
+    """Makes all measurements, and prints the table."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.capacity.many_agents", description=(__doc__ or "").partition("\n")[0]
     )

@@ -1,4 +1,4 @@
-"""How long one batch holds a Redis when many nodes share the keys in it: the longest and the usual run of the script.
+"""Measures how long one batch occupies a Redis if many nodes share its keys: the longest run and the median.
 
 Run as `python -m bench.capacity.many_nodes`. Starts a redis-server of its own on a unix socket, has every node report
 every key, once to be known and then in rounds that are measured, and prints a Markdown table. `--script` measures
@@ -26,11 +26,12 @@ INTERVAL_US: Final = 1_000_000
 ROUNDS: Final = 2
 WINDOW_US: Final = 60_000_000
 KINDS: Final = {"sliding-window, a node has just left": 1, "sliding-log": 3}
-"""The scans: all cells because a node was given up, or each cell every interval because its charges expire."""
+"""The cases in which the script scans entries: all cells because a node was given up, or each cell every interval
+because its charges expire."""
 
 
 def batch(node: int, sequence: int, kind: int, keys: list[str], hub_us: int) -> list[Any]:
-    """The keys and arguments of one batch in which a node reports every key."""
+    """Returns the keys and the arguments of one batch, in which a node reports every key."""
     limit = ["shared", kind, WINDOW_US, 10**9, 10**9, 100, 0, 0, "", 0, 0, 0, 0]
     leaving = sequence == ROUNDS + 1
     shared = [SCHEMA_VERSION, f"node{node}.0", f"account{node}", sequence, "", "bench", 1]
@@ -47,7 +48,7 @@ def cpu_us(admin: Any) -> int:
 
 
 def measure(admin: Any, script: bytes, kind: int, nodes: int, cells: int) -> list[int]:
-    """How many microseconds of its processor the server took for each batch of the measured rounds."""
+    """Returns the server's CPU time in microseconds for each batch of the measured rounds."""
     admin.flushall()
     sha = admin.script_load(script)
     keys = [f"bench:{{0}}:c{SCHEMA_VERSION}:shared:{kind}:{WINDOW_US}:{number}" for number in range(cells)]
@@ -64,12 +65,12 @@ def measure(admin: Any, script: bytes, kind: int, nodes: int, cells: int) -> lis
             took_us.append(cpu_us(admin) - begun_us)
         hub_us += INTERVAL_US
         if sequence == 1:
-            admin.evalsha(sha, *batch(nodes, ROUNDS + 1, kind, [], hub_us))  # one more node, that leaves
+            admin.evalsha(sha, *batch(nodes, ROUNDS + 1, kind, [], hub_us))  # one more node, which leaves
     return took_us
 
 
 def main() -> None:
-    """Print the table."""
+    """Makes all measurements, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--cells", type=int, default=256)

@@ -1,7 +1,7 @@
-"""The cost of a fleet for its hub: CPU, bytes and memory of a Redis by nodes, keys and interval; and a model.
+"""Measures a Redis' CPU, bytes and memory by nodes, keys and interval, and fits a model to them.
 
-Run as `python -m bench.capacity`. Time is virtual: only what was spent is measured, and an interval takes no longer
-than its exchanges. `--adopt` has `reconverge tune` and docs/operate/tuning.md go by what was found.
+Run as `python -m bench.capacity`. Time is virtual: only the cost is measured, and an interval takes no longer than its
+exchanges. With `--adopt`, `reconverge tune` and docs/operate/tuning.md use the new findings.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ GRID: Final = (
     Shape(4, 0, cold=400, intervals=600, rounds=600),
     Shape(8, 40, cold=360, intervals=60, rounds=60),
 )
-"""Hot keys with fleets of all sizes; cold ones with windows of all lengths; and a tenth hot, the rest cold."""
+"""The measured shapes: hot keys with fleets of all sizes, cold keys with windows of all lengths, and a mix with a tenth
+of hot keys."""
 REPEATS: Final = 3
 MANY: Final = 100_000
 HOT: Final = Shape(1, MANY, rounds=6)
-"""In every interval they cost the same."""
+"""A shape with hot keys only, whose cost is the same in every interval."""
 COLD: Final = {
     "once a window": Shape(1, 0, cold=MANY, rounds=60),
     "once, the first window": Shape(1, 0, cold=MANY, rounds=60, once=True),
@@ -58,12 +59,12 @@ DOCUMENT: Final = ROOT / "docs" / "operate" / "tuning.md"
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
-    """All of it, as it is kept in a file."""
+    """Measures all shapes. Returns the findings as a JSON file keeps them."""
     about = circumstances()
     shapes, repeats, many = (GRID, REPEATS, MANY) if not quick else (tuple(map(_small, GRID)), 1, MANY // 100)
     with redis_on_loopback() as port:
         points: list[Point] = []
-        # Each shape again after all others, so that whatever else the machine does meets all of them.
+        # Each shape is repeated after all others, so that other work on the machine slows all of them alike.
         runs = [[_run(port, shape) for shape in shapes] for _ in range(repeats)]
         points = [(shape, _median([run[number] for run in runs])) for number, shape in enumerate(shapes)]
         hot = _run(port, replace(HOT, hot=many))
@@ -77,7 +78,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
 
 
 def _small(shape: Shape) -> Shape:
-    """A shape of the same kind that takes no time."""
+    """Returns a shape of the same kind that takes little time."""
     few = replace(shape, nodes=min(shape.nodes, 8), hot=min(shape.hot, 300), cold=min(shape.cold, 300))
     return replace(few, intervals=min(shape.intervals, 60), rounds=min(shape.rounds, 10))
 
@@ -100,14 +101,14 @@ def _median(runs: Sequence[Spent]) -> Spent:
 
 
 def adopt(found: dict[str, Any]) -> None:
-    """Writes the model for `reconverge tune`, and for the document."""
+    """Writes the model for `reconverge tune` and for the document."""
     coefficients = {name: value for line in found["model"] for name, value in line["coefficients"].items()}
     DATA.write_text(json.dumps(coefficients, indent=2) + "\n")
     DOCUMENT.write_text(capacity_page.with_tables(DOCUMENT.read_text(), found))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print the tables."""
+    """Makes all measurements, and prints the tables."""
     parser = argparse.ArgumentParser(prog="python -m bench.capacity", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a short run, which shows that it works")
     parser.add_argument("--results", type=Path, metavar="DIR", help="where to keep JSON and chart")

@@ -1,4 +1,4 @@
-"""A linear model of what exchanges cost, fitted to what was measured, and how far it is off."""
+"""A linear model of the cost of exchanges, fitted to measurements, with its errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from bench.capacity.fleet import KEY_BYTES, Shape, Spent
 
 ENTRIES_MIN: Final = 2000
-"""With fewer of them, the memory is that of connections."""
+"""The fewest entries of a shape whose memory is fitted: with fewer, most memory is that of connections."""
 Point = tuple[Shape, Spent]
 
 
@@ -20,22 +20,22 @@ class Line:
 
     name: str
     figure: str
-    """Of `Spent`."""
+    """The name of the figure, which is a field of `Spent`."""
     coefficients: dict[str, float]
     off_pct: float
-    """By how much the model is off, in the median of the points."""
+    """The median error of the model over the points, in percent."""
     off_max_pct: float
-    """The same at worst."""
+    """The largest error of the model over the points, in percent."""
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Returns the model for a JSON file."""
         rounded = {name: float(f"{value:.3g}") for name, value in self.coefficients.items()}
         off = {"off_pct": round(self.off_pct, 1), "off_max_pct": round(self.off_max_pct, 1)}
         return {"name": self.name, "figure": self.figure, "coefficients": rounded, **off}
 
 
 def fitted(points: Sequence[Point]) -> list[Line]:
-    """All figures."""
+    """Returns the models of all figures."""
     large = [point for point in points if _entries(point[0]) >= ENTRIES_MIN]
     exchanged = {"batch": lambda point: point[1].batches, "cell": lambda point: point[1].cells}
     kept = {"key": lambda point: _keys(point[0]), "entry": lambda point: _entries(point[0])}
@@ -67,7 +67,7 @@ def _line(
     terms: dict[str, Callable[[Point], float]],
     names: dict[str, str],
 ) -> Line:
-    """By least squares of relative errors, as points are of very different sizes."""
+    """Fits one figure by least squares of relative errors, as the points differ much in size."""
     rows = [[term(point) for term in terms.values()] for point in points]
     values = [float(getattr(spent, figure)) for _, spent in points]
     found = least_squares([[one / value for one in row] for row, value in zip(rows, values, strict=True)])
@@ -83,9 +83,9 @@ def _line(
 
 
 def least_squares(rows: Sequence[Sequence[float]]) -> list[float]:
-    """The factors by which the terms of each row come closest to one."""
+    """Returns the factors by which the sums of the terms of each row come closest to 1."""
     size = len(rows[0])
-    # The normal equations; they are few, and their terms of one kind.
+    # These are the normal equations; they are few, and their terms are of one kind.
     matrix = [
         [*(sum(row[i] * row[j] for row in rows) for j in range(size)), sum(row[i] for row in rows)] for i in range(size)
     ]

@@ -12,14 +12,14 @@ END: Final = "<!-- So far. -->\n"
 
 
 def with_tables(document: str, found: dict[str, Any]) -> str:
-    """The document with these prices in place of those that it had."""
+    """Returns the document with these tables in place of its former ones."""
     before, _, rest = document.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{_joined(found, [])}\n{END}{after}"
 
 
 def tables(found: dict[str, Any]) -> str:
-    """The model, the points to which it was fitted, and cold keys beside hot ones."""
+    """Returns the tables: the model, the points to which it was fitted, and cold keys beside hot ones."""
     return _joined(found, [*_points(found["points"]), ""])
 
 

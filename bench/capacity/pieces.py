@@ -1,13 +1,13 @@
-"""The limits of an exchange: each of its costs beside the least that stands in its way.
+"""Measures each part of an exchange beside its floor, the least cost of doing it. A part of `python -m bench`.
 
-A part of `python -m bench`. Measured are keys used now and then, keys with dates, decisions of `reconverge demo`, and
-five floors:
+The parts are keys used now and then, keys with dated charges, decisions of `reconverge demo`, and these:
 
-- of take and install: a dictionary of as many keys, in which each is counted twice, once for each way;
-- of keys with dates: a sliding window that Python decides, which has none;
-- of the client: the same bytes, sent by redis-py to a script that does nothing and answers as many;
-- of the Redis: a script that reads, unpacks, packs and writes what a merge does (`pieces.lua`);
-- of a decision in the demo: the increment in a dictionary that each of its processes times beside it.
+- take and install; the floor is a dictionary of as many keys, in which each key is counted twice, once in each
+  direction;
+- keys with dated charges; the floor is a sliding window that Python decides, whose charges have no dates;
+- the client; the floor sends the same bytes by redis-py to a script that does nothing and answers as many;
+- the Redis; the floor is a script that reads, unpacks, packs and writes as a merge does (`pieces.lua`);
+- a decision in the demo; the floor is the increment in a dictionary that each of its processes times beside it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ UNIT: Final = "µs for a key"
 ROUNDS: Final = 5
 KEYS: Final = 20_000
 COLD: Final = 10
-"""Sync intervals in a window, in which a cold key is used about once."""
+"""The number of sync intervals in a window in which a cold key is used about once."""
 OURS: Final = "reconverge"
 FLOOR: Final = "floor"
 DRAIN: Final = "take and install"
@@ -66,7 +66,7 @@ DEMO_S_MAX: Final = 300.0
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each with its floor, where it has one of its own."""
+    """Measures each part, beside a floor of its own if it has one."""
     for task in TASKS:
         if only not in task:
             continue
@@ -84,7 +84,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def _demo() -> Iterator[Row]:
-    """Runs the demo as a user calls it; each node measures, and the median is shown."""
+    """Runs the demo as a user calls it. Each node measures, and the median is taken."""
     command = [sys.executable, "-m", "reconverge.cli", "demo", "--json"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=DEMO_S_MAX, check=False)
     try:
@@ -102,14 +102,14 @@ Found = list[tuple[str, str, list[float]]]
 
 
 def work(*, of: str, rounds: int) -> Found:
-    """Measures the part that was asked for: case, name, and measurements."""
+    """Measures the part `case`, `name` in this process."""
     if of != DATED_FLOOR:
         compiled_unless_asked()
     return WORK[of](rounds)
 
 
 def _drain(rounds: int) -> Found:
-    """Two increments of each key: it is read and written once on its way out, and once on its way in."""
+    """Increments each key twice: it is read and written once on its way out, and once on its way in."""
     counts = dict.fromkeys(map(key_of, range(100_000)), 0)
     keys = list(map(key_of, range(100_000)))
 
@@ -123,12 +123,12 @@ def _drain(rounds: int) -> Found:
 
 
 def _dated(rounds: int) -> Found:
-    """Keys whose charges have dates, each charged once between two exchanges."""
+    """Measures keys with dated charges, each charged once between two exchanges."""
     return [(case, OURS, _exchanged_us(algorithm, rounds)) for algorithm, case in DATED.items()]
 
 
 def _undated(rounds: int) -> Found:
-    """The same for keys without dates, in a process in which Python decides."""
+    """Measures keys whose charges have no dates, in a process in which Python decides."""
     costs = _exchanged_us(SLIDING_WINDOW, rounds)
     return [(case, FLOOR, costs) for case in DATED.values()]
 
@@ -142,7 +142,7 @@ def _exchanged_us(algorithm: str, rounds: int) -> list[float]:
 
 
 def _exchange_us(node: Node, hub: MemoryHub, clock: ManualClock) -> float:
-    """Measures take and install for each key."""
+    """Measures take and install, in microseconds for each key."""
     clock.advance_ns(SECOND_NS * 11 // 10)
     now_ns = clock.monotonic_ns()
     for key in node.keys:
@@ -164,14 +164,14 @@ def _exchange_us(node: Node, hub: MemoryHub, clock: ManualClock) -> float:
 
 
 def _client(rounds: int) -> Found:
-    """The same bytes there and back, by redis-py alone."""
+    """Sends and receives the same bytes by redis-py alone."""
     with redis_server() as path:
         costs = [asyncio.run(cost_of_client(path))["floor"] for _ in range(rounds)]
     return [(CLIENT, FLOOR, costs)]
 
 
 def _server(rounds: int) -> Found:
-    """A script that reads and writes as a merge does."""
+    """Measures a script that reads and writes as a merge does."""
     text = Path(__file__).with_name("pieces.lua").read_bytes()
     keys = [key_of(number).encode() for number in range(KEYS)]
     with redis_server() as path, Redis(unix_socket_path=str(path)) as server:
@@ -184,12 +184,12 @@ def _server(rounds: int) -> Found:
                 script(keys=batch, args=[ROW * len(batch), NODE])
             return meter.spent_us() / KEYS
 
-        all_keys_us()  # which makes them
+        all_keys_us()  # this exchange creates the keys
         return [(SERVER, FLOOR, [all_keys_us() for _ in range(rounds)])]
 
 
 def _cold(rounds: int) -> Found:
-    """Keys of eight nodes, each used about once in a window."""
+    """Measures keys of eight nodes, each used about once in a window."""
     costs: list[float] = []
     with redis_server() as path, Redis(unix_socket_path=str(path)) as server:
         for _ in range(rounds):

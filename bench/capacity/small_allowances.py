@@ -1,7 +1,8 @@
-"""The cost and gain of small lines for long windows: crash loops, bursts, and partitions, in the simulated fleet.
+"""Measures the cost and the gain of small allowances for long windows in the simulated fleet.
 
-Run as `python -m bench.capacity.small_allowances`; prints Markdown tables. Sync interval 1 s, round trip 2 ms, policy
-`balanced`, default lease (600 s), all keys warm. It uses nothing but the simulation, so it runs on other versions, too.
+The cases are crash loops, bursts and partitions. Run as `python -m bench.capacity.small_allowances`; prints Markdown
+tables. Sync interval 1 s, round trip 2 ms, policy `balanced`, default lease (600 s), all keys warm. It uses nothing but
+the simulation, so it runs on other versions, too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LIMITS: Final = {"1000 an hour": (1000, HOUR), "10,000 a day": (10_000, 24 * HOU
 
 
 def world(nodes: int, limit: Limit, faults: Sequence[str], *, cold: bool = False, interval_s: float = 1.0) -> World:
-    """A fleet, and what goes wrong."""
+    """Returns the world of a fleet, with its faults."""
     interval_ns = round(interval_s * SECOND_NS)
     random = Random(1)
     parsed = [Fault.parse(text, nodes=nodes, window_ns=limit.window_ns, random=random) for text in faults]
@@ -38,12 +39,15 @@ def world(nodes: int, limit: Limit, faults: Sequence[str], *, cold: bool = False
 
 
 def at(seconds: float, node: int = 0) -> SimulatedArrival:
-    """A request."""
+    """Returns a request."""
     return SimulatedArrival(round(seconds * SECOND_NS), node, "ada", 1)
 
 
 def crash_loop(algorithm: str) -> tuple[int, int]:
-    """How many lives of a lone worker got all they asked for, and what was admitted in the hour."""
+    """Runs a lone worker that crashes again and again in an hour.
+
+    Returns the number of its lives in which all requests were admitted, and the cost admitted in the hour.
+    """
     lives = [5.0 + life * LIFE_S for life in range(LIVES)]
     arrivals = [at(begins + 0.5 * number) for begins in lives for number in range(ASKED_IN_A_LIFE)]
     crashes = [f"crash:1@{begins + 0.6 * LIFE_S}s+1s" for begins in lives]
@@ -54,7 +58,7 @@ def crash_loop(algorithm: str) -> tuple[int, int]:
 
 
 def burst(count: int, within_s: float, interval_s: float) -> int:
-    """How many of so many requests in so short a time a lone, warm worker refuses."""
+    """Returns the number of requests that a lone, warm worker refuses in a short burst."""
     calm = [at(10.0 + 5.0 * number) for number in range(20)]
     burst = [at(600.0 + within_s * number / count) for number in range(count)]
     fleet = world(1, Limit(1000, HOUR, algorithm=SLIDING_WINDOW), (), interval_s=interval_s)
@@ -63,9 +67,9 @@ def burst(count: int, within_s: float, interval_s: float) -> int:
 
 
 def cut(nodes: int, quota: int, window_s: int, cut_s: int, busy: float) -> float:
-    """Which share of what is asked during a cut of all nodes is refused, though the limit would have admitted it.
+    """Returns the share of the requests in a cut of all nodes that is refused though the limit would have admitted it.
 
-    The fleet is asked for 0.8 of the limit, at an even pace, and for `busy` times as much while it is cut off.
+    The fleet gets requests for 0.8 of the limit, at an even pace, and for `busy` times as much while it is cut off.
     """
     random = Random(2)
     arrivals: list[SimulatedArrival] = []
@@ -83,7 +87,7 @@ def cut(nodes: int, quota: int, window_s: int, cut_s: int, busy: float) -> float
 
 
 def main() -> None:
-    """Print the tables."""
+    """Makes all measurements, and prints the tables."""
     print("Crash loop: 20 requests in each life of a lone worker, 1000 an hour, 40 lives\n")
     print("| | lives that got all they asked for | admitted of 800 |\n|---|---|---|")
     for algorithm in ALGORITHMS:

@@ -1,4 +1,4 @@
-"""The cost of exchanging: the client and the Redis for each key, and how long it holds up an event loop."""
+"""Measures the cost of an exchange by key, for the client and the Redis, and how long it blocks an event loop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CAUGHT_UP_S_MAX: Final = 300.0
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """For each key; and what the loop of an application feels of it."""
+    """Measures the cost for each key, and the blocks of an application's event loop."""
     if only not in OURS:
         return
     task = {"keys": KEYS_QUICK if quick else KEYS, "rounds": 1 if quick else ROUNDS}
@@ -73,7 +73,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def work(*, keys: int, rounds: int, of: str) -> dict[str, Any]:
-    """In the child: what was asked for, on a Redis of its own."""
+    """Measures one case in the child process, on a Redis of its own."""
     compiled_unless_asked()
     names = [key_of(number) for number in range(keys)]
     with redis_on_loopback() as port:
@@ -87,7 +87,7 @@ def work(*, keys: int, rounds: int, of: str) -> dict[str, Any]:
 
 
 class _Watched(RedisHub):
-    """Notes what its own thread has spent on each piece of an exchange."""
+    """A hub that notes the CPU time of its own thread for each part of an exchange."""
 
     spent_ns: dict[str, int]
 
@@ -112,7 +112,7 @@ class _Node:
     def __init__(self, keys: Sequence[str], port: int) -> None:
         self._keys = keys
         self.reports = len(keys)
-        """In the last round."""
+        """The number of reports in the last round."""
         self._clock = ManualClock(START_S)
         self.hub = _Watched(f"redis://127.0.0.1:{port}/0", HubSettings("bench", 10.0), clock=self._clock)
         kernel = Kernel(
@@ -122,7 +122,7 @@ class _Node:
             interval_min_ns=100 * MILLISECOND_NS,
             keys_max=2 * len(keys),
             key_bytes_max=256,
-            new_keys_max=100 * len(keys),  # what a key costs, and not how many are reported per second
+            new_keys_max=100 * len(keys),  # the cost of a key is measured, not the number of reports per second
         )
         kernel.silence_max_ns = 0  # each round has to report each key
         self._table = kernel.declare("bench", LIMIT, BALANCED)
@@ -136,7 +136,7 @@ class _Node:
         )
 
     async def round(self) -> dict[str, float]:
-        """Use every key once and exchange until all has been said; µs for each key, piece by piece."""
+        """Uses every key once, and exchanges until all is reported. Returns µs for each key, by part."""
         self._clock.advance_ns(INTERVAL_NS * 11 // 10)
         for key in self._keys:
             self._table.allow(key)
@@ -149,7 +149,7 @@ class _Node:
                 batch = self._syncer.take(now_ns)
                 spent_ns["take"] += time.thread_time_ns() - begun_ns
                 if batch is None:
-                    continue  # it has looked at some of what was promised, or there is nothing to say
+                    continue  # the syncer has looked at some due cells, and reports none of them yet
                 cells += len(batch.cells)
                 found = await self.hub.exchange(batch)
                 begun_ns = time.thread_time_ns()
@@ -163,7 +163,7 @@ class _Node:
 
 
 async def _costs(keys: Sequence[str], port: int, rounds: int) -> dict[str, Any]:
-    """Cold once, hot several times, by turns with the floor."""
+    """Measures new keys once and known keys several times, in turn with the floor."""
     meter = ServerMeter(port)
     node = _Node(keys, port)
     client = redis.asyncio.Redis(port=port, protocol=2)
@@ -199,7 +199,7 @@ async def _floor_us(client: Any, keys: Sequence[str]) -> float:
 
 
 class _TimedSelector(selectors.PollSelector):
-    """Notes what its thread spends between two looks at what has come in: for so long the loop does nothing else."""
+    """A selector that notes the time of its thread between two polls, for which the event loop does nothing else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ class _TimedSelector(selectors.PollSelector):
         return found
 
     def start_over(self) -> dict[str, float]:
-        """Returns the blocks since the last time, in milliseconds; one that goes on now does not count."""
+        """Returns the blocks since the last call, in milliseconds, without one that still goes on."""
         blocks_ns, self.blocks_ns, self.begun_ns = sorted(self.blocks_ns), [], None
         if not blocks_ns:
             return {}
@@ -226,7 +226,7 @@ def _timed_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _lags(keys: Sequence[str], port: int) -> dict[str, Any]:
-    """All keys have something to say at once, to a Redis that has never heard of them, and again."""
+    """Reports all keys at once to a Redis that has none of them, and then once more. Returns the loop's blocks."""
     selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]  # noqa: SLF001
     found: dict[str, Any] = {}
     client = redis.asyncio.Redis(port=port, protocol=2)

@@ -47,12 +47,12 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def name_of(number: int) -> str:
-    """A customer."""
+    """Returns the name of a customer."""
     return f"customer-{number:06d}"
 
 
 def document(customers: int) -> dict[str, Any]:
-    """On 20 plans; every tenth has a limit of its own."""
+    """Returns contracts on 20 plans; every tenth customer has a limit of its own."""
     return {
         "unknown": "plan-0",
         "plans": {f"plan-{each}": {"limits": {"calls": f"{1000 + each}/minute"}} for each in range(PLANS)},
@@ -67,7 +67,7 @@ def document(customers: int) -> dict[str, Any]:
 
 
 async def publish(url: str, customers: int) -> None:
-    """Version 1."""
+    """Publishes version 1 of the contracts."""
     hub = RedisHub(url, HubSettings(NAMESPACE, 30.0))
     await HubBook(hub, NAMESPACE, Secrets(SECRET)).replace(document(customers), author="bench")
     await hub.close()
@@ -77,7 +77,7 @@ async def publish(url: str, customers: int) -> None:
 
 
 def measured(url: str, customers: int, changes: int, *, hold: Hold, hints: bool) -> dict[str, float]:
-    """Measures one node; bytes, and nanoseconds or milliseconds as the names say."""
+    """Measures one node; the names of the figures give the units: bytes, nanoseconds or milliseconds."""
     agent = Agent(url, namespace=NAMESPACE, sync_interval=INTERVAL_S, exchange_timeout=30.0)
     plans = {key: value for key, value in document(1).items() if key != "customers"}
     contracts = Contracts(agent, plans)
@@ -130,7 +130,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def _hit_ns(contracts: Contracts, names: Sequence[str]) -> float:
-    """CPU time of the thread for a decision about a customer that was met."""
+    """Returns the thread's CPU time for a decision about a customer whose page the node has."""
     started = time.thread_time_ns()
     for turn in range(HITS):
         contracts.hit(names[turn % len(names)])
@@ -138,8 +138,8 @@ def _hit_ns(contracts: Contracts, names: Sequence[str]) -> float:
 
 
 def _page_ms(contracts: Contracts, reader: ContractsReader) -> float:
-    """From a node without pages: from the first request of a customer until its own contract holds."""
-    demand = reader._on_demand  # noqa: SLF001  # a node that has just started holds none, too
+    """Returns the milliseconds from a customer's first request until its own contract holds; the node begins empty."""
+    demand = reader._on_demand  # noqa: SLF001  # a node that has just started holds no pages either
     if demand is None or demand.customers is None:
         return 0.0
     took: list[float] = []
@@ -156,7 +156,7 @@ def _page_ms(contracts: Contracts, reader: ContractsReader) -> float:
 
 
 async def _changes(url: str, contracts: Contracts, names: Sequence[str]) -> list[float]:
-    """How long after a writer began each change is obeyed, in milliseconds."""
+    """Returns, for each change, the milliseconds from the start of the writer until the node applies the change."""
     hub = RedisHub(url, HubSettings(NAMESPACE, 30.0))
     book, took, random = HubBook(hub, NAMESPACE, Secrets(SECRET)), list[float](), Random(2)
     await asyncio.sleep(2 * INTERVAL_S)
@@ -181,7 +181,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure all cases, each at a Redis of its own."""
+    """Measures all cases, each with a Redis of its own."""
     parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--customers", type=int, default=100_000)
     parser.add_argument("--changes", type=int, default=20)

@@ -1,4 +1,4 @@
-"""Every algorithm side by side: memory for a key, cost of a decision, and what a partition makes of it.
+"""Compares all algorithms: memory for a key, cost of a decision, and over-admission and refusals in a partition.
 
 Run as `python -m bench.decisions.algorithms`. Prints a Markdown table; times are ratios to a floor that is measured in
 turn with them, and the partition is simulated, so it is the same on every machine.
@@ -31,9 +31,9 @@ from reconverge.policies import BALANCED, NAIVE, STRICT
 from reconverge.simulation import Experiment, Figures, Fleet, Traffic, run
 
 KEYS: Final = 10_000
-"""For memory."""
+"""The number of keys with which memory is measured."""
 REQUESTS_PER_KEY: Final = 10
-"""Admitted before memory is measured: a log grows with them."""
+"""The requests admitted for each key before memory is measured: a log grows with them."""
 HOT_KEYS: Final = 1_000
 DECISIONS: Final = 50_000
 WINDOW_S: Final = 10.0
@@ -43,24 +43,24 @@ SEEDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A limit as it is declared: with one quota or several, or with a share of one."""
+    """A declared limit: with one quota or several, or with a guaranteed share."""
 
     quotas: tuple[Limit, ...]
     share: Limit | None = None
 
     def on(self, agent: Agent) -> RateLimiter:
-        """The limiter of that agent; of the share, if there is one."""
+        """Declares the limit on an agent. Returns its limiter, or the limiter of the share if there is one."""
         limiter = agent.limit("bench", self.quotas)
         return limiter if self.share is None else agent.limit("share", self.share, parent=limiter)
 
     def over(self, factor: float) -> Declared:
-        """The same where everything takes longer."""
+        """Returns the same limit with all windows longer by `factor`."""
         quotas = tuple(limit.over(factor * limit.window) for limit in self.quotas)
         return Declared(quotas, None if self.share is None else self.share.over(factor * self.share.window))
 
     @property
     def fleet(self) -> Fleet:
-        """Eight nodes that have it."""
+        """Returns a fleet of eight nodes with this limit."""
         first, *further = self.quotas
         shares = () if self.share is None else (self.share,)
         interval_ns, round_trip_ns = int(0.1 * WINDOW_S * SECOND_NS), 20 * MILLISECOND_NS
@@ -69,24 +69,24 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An algorithm or what goes on top, and limits that show it."""
+    """An algorithm or an option on top of one, with the limits by which it is measured."""
 
     name: str
     roomy: Declared
-    """Of which nothing is refused here."""
+    """A limit that refuses none of the requests here."""
     tight: Declared
-    """Of which everything is."""
+    """A limit that refuses all of them."""
     simulated: Declared
 
 
 def entries() -> list[Entry]:
-    """All algorithms, in the order of the documentation, and what goes on top of the default one."""
+    """Returns all algorithms in the order of the documentation, and the options on top of the default algorithm."""
     plain = [
         Entry(name, *(Declared((limit,)) for limit in (_roomy(name), _limit(name, 1, 3600.0), _of_ten(name))))
         for name in ALGORITHMS
     ]
     roomy, tight, simulated = (of(SLIDING_WINDOW) for of in (_roomy, lambda name: _limit(name, 1, 3600.0), _of_ten))
-    # Two of three windows' worth in three windows, so that each quota binds at times.
+    # The second quota admits two windows' worth in three windows, so that each quota refuses at times.
     longer = replace(simulated, quota=2 * simulated.quota, window=3 * WINDOW_S)
     several = Entry("two quotas", Declared((roomy, roomy)), Declared((tight, roomy)), Declared((simulated, longer)))
     softened = (replace(limit, soft=0.1) for limit in (roomy, tight, simulated))
@@ -107,17 +107,17 @@ def _limit(name: str, quota: int, window_s: float) -> Limit:
 
 def _roomy(name: str) -> Limit:
     if name in BUCKETS:
-        # One that hardly drains: a bucket that is dry again each time is seen to on the slow path.
+        # This bucket hardly drains: if it were empty at each request, the slow path would decide.
         return Limit(1, 3600.0, algorithm=name, burst=10**9)
     if name in SMOOTH:
-        return _limit(name, 10**12, 1.0)  # each request is paid for before the next comes
+        return _limit(name, 10**12, 1.0)  # each request is paid for before the next one comes
     return _limit(name, LOG_QUOTA_MAX if name == SLIDING_LOG else 10**9, 3600.0)
 
 
 def bytes_per_key(declared: Declared) -> float:
-    """Measures the memory of a key that was asked about a few times, without the string itself."""
+    """Measures the memory of a key that was asked about a few times, without the memory of its string."""
     keys = [f"customer-{number:06}" for number in range(KEYS)]
-    lasting = declared.over(3600.0 / WINDOW_S)  # what is paid off while others are asked about would be forgotten
+    lasting = declared.over(3600.0 / WINDOW_S)  # else drained keys would be forgotten
     limiter = lasting.on(Agent("memory://", max_keys=4 * KEYS))
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
@@ -130,7 +130,7 @@ def bytes_per_key(declared: Declared) -> float:
 
 
 def decisions_ns(decide: Callable[[str], object]) -> float:
-    """Measures one decision."""
+    """Measures the time of one decision, in nanoseconds."""
     keys = cycle([f"customer-{number:06}" for number in range(HOT_KEYS)])
     turn = list(islice(keys, DECISIONS))
     begun_ns = time.perf_counter_ns()
@@ -140,7 +140,7 @@ def decisions_ns(decide: Callable[[str], object]) -> float:
 
 
 def floor() -> Callable[[str], object]:
-    """The least that counting by key can cost: one look, one comparison, one increment."""
+    """Measures the least cost of counting by key: one look-up, one comparison, one increment."""
     used: dict[str, int] = {}
 
     def decide(key: str) -> bool:
@@ -154,7 +154,7 @@ def floor() -> Callable[[str], object]:
 
 
 def costs(all_entries: list[Entry], repeats: int) -> dict[str, tuple[float, float]]:
-    """Admitted and refused, as ratios to the floor; medians, measured by turns."""
+    """Measures admitted and refused requests in turn. Returns their medians, as ratios to the floor."""
     deciders = {
         (each.name, kind): declared.on(Agent("memory://")).allow
         for each in all_entries
@@ -173,9 +173,9 @@ def costs(all_entries: list[Entry], repeats: int) -> dict[str, tuple[float, floa
 
 
 def partition(declared: Declared) -> dict[str, Figures]:
-    """Eight nodes, of which half are cut off for five windows while three times the limit is asked for.
+    """Simulates eight nodes, half of them cut off for five windows, with requests for three times the limit.
 
-    Of several quotas, the worst figures of any.
+    With several quotas, each figure is that of the worst quota.
     """
     policies = (STRICT, BALANCED, NAIVE)
     experiment = Experiment(declared.fleet, Traffic("uniform", 3.0), 12, 2, (CUT,))
@@ -196,7 +196,7 @@ def _worst(found: list[Figures]) -> Figures:
 
 
 def main() -> int:
-    """Measure, and print the table."""
+    """Makes all measurements, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each, of which the median is shown")
     parser.add_argument("--only", default="", help="only entries whose name contains this")

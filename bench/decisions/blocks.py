@@ -1,4 +1,4 @@
-"""The longest that a single decision holds up its thread while keys come and the tables grow, beside a dictionary."""
+"""Measures the longest block of a thread by a single decision while keys come and tables grow, beside a dictionary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BESIDE: Final = ("limits, fixed window", "rust-py-rate-limit, fixed window")
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each several times by turns, as there is but one longest call in each."""
+    """Measures each limiter several times, in turn, as each run has only one longest call."""
     names = [name for name in (OURS, PURE, *(() if quick else BESIDE)) if only in name]
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in (DICTIONARY, *names)}
     for _ in range(1 if quick else REPEATS):
@@ -50,10 +50,10 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def work(*, name: str, keys: int) -> dict[str, Any]:
-    """New keys one after the other, each timed for itself."""
+    """Asks about new keys one after the other, and times each call."""
     names = [key_of(number) for number in range(keys)]
     gc.collect()
-    gc.freeze()  # so that what is collected below is the limiter's
+    gc.freeze()  # so that the garbage collector finds only objects of the limiter
     with ExitStack() as stack:
         call = _call(name, Setting(keys, admitted=True, stack=stack))
         single_ns = one_by_one_ns(call, names)

@@ -1,4 +1,4 @@
-"""Who is asked to decide, and how: we ourselves, and the floor of an increment in a dictionary."""
+"""The interface of the limiters that decisions are measured with, with our own limiter and the floors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from reconverge.kernel import COMPILED
 
 BATCH: Final = 256
 ROOMY: Final = 1_000_000_000
-"""A quota that nobody uses up here."""
+"""A quota that no measurement uses up."""
 ROOMY_BURST: Final = 100_000_000
-"""Of a bucket."""
+"""The burst of a bucket that no measurement uses up."""
 DAY_S: Final = 86_400.0
 HEARD_S_MAX: Final = 120.0
 INTERVAL_S: Final = 0.1
@@ -27,21 +27,21 @@ INTERVAL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The circumstances that a candidate is made for."""
+    """The circumstances for which a candidate is made."""
 
     keys: int
     admitted: bool
     stack: ExitStack = field(default_factory=ExitStack)
-    """Takes what has to be closed."""
+    """The stack of all that must be closed after the measurement."""
 
     @property
     def quota(self) -> int:
-        """For each key and day: never used up, or with the first request."""
+        """Returns the quota of each key per day: one that is never used up, or one that the first request uses up."""
         return ROOMY if self.admitted else 1
 
 
 def as_they_are(keys: Sequence[str]) -> Calls:
-    """One call for each."""
+    """Returns the keys themselves: one call for each key."""
     return keys
 
 
@@ -56,20 +56,20 @@ def nothing_to_settle(_keys: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Somebody who decides."""
+    """A limiter, or a floor, that is measured."""
 
     run: Callable[[Calls], object]
-    """Asks about all of them in a loop."""
+    """A function that asks about all keys in a loop."""
     admits: Callable[[str], bool]
-    """The same about one, for checking."""
+    """A function that asks about one key, by which the candidate is checked."""
     arrange: Callable[[Sequence[str]], Calls] = as_they_are
-    """Makes calls of keys, before the time is taken."""
+    """A function that makes the calls from keys, before the time is taken."""
     settle: Callable[[Sequence[str]], None] = nothing_to_settle
-    """Waits for work that goes on after all keys have been asked about once."""
+    """A function that waits for work which goes on after all keys have been asked about once."""
 
 
 def each(decide: Callable[[str], object]) -> Callable[[Calls], None]:
-    """A loop around it."""
+    """Returns a function that calls `decide` with each of many keys."""
 
     def run(keys: Calls) -> None:
         for key in keys:
@@ -79,7 +79,7 @@ def each(decide: Callable[[str], object]) -> Callable[[Calls], None]:
 
 
 def floor(keys: Sequence[str]) -> Callable[[Calls], None]:
-    """The least that counting by key can cost: an increment in a dictionary, for every key."""
+    """Returns the floor: the least cost of counting by key, an increment in a dictionary."""
     used = dict.fromkeys(keys, 0)
 
     def run(keys: Calls) -> None:
@@ -90,7 +90,7 @@ def floor(keys: Sequence[str]) -> Callable[[Calls], None]:
 
 
 def floor_of_new(keys: Calls, used: dict[str, int]) -> None:
-    """The least for keys that are new."""
+    """Returns the floor for new keys: an assignment in a dictionary."""
     for key in keys:
         used[key] = used.get(key, 0) + 1
 
@@ -99,7 +99,7 @@ def floor_of_new(keys: Calls, used: dict[str, int]) -> None:
 
 
 def compiled_unless_asked() -> None:
-    """Raises Missing if the compiled kernel was not built, and its twin in Python would pass for it."""
+    """Raises Missing if the compiled kernel was not built: its equivalent in Python would be measured in its place."""
     if not COMPILED and not os.environ.get(PURE):
         raise Missing("the compiled kernel is not built")
 
@@ -108,7 +108,7 @@ def _limiter(
     setting: Setting, limit: Limit | None = None, hub: str = "memory://", interval_s: float = 3600.0
 ) -> tuple[Agent, RateLimiter]:
     compiled_unless_asked()
-    # Exchanges come when somebody has something new to say, and not while the time is taken.
+    # Exchanges come when there is news to report, and not while the time is taken.
     agent = Agent(
         hub,
         namespace="bench",
@@ -122,19 +122,22 @@ def _limiter(
 
 
 def ours(setting: Setting) -> Candidate:
-    """`limiter.allow(key)`."""
+    """Measures `limiter.allow(key)`."""
     _, limiter = _limiter(setting)
     return Candidate(each(limiter.allow), limiter.allow)
 
 
 def ours_fixed(setting: Setting) -> Candidate:
-    """The same with a fixed window."""
+    """Measures `limiter.allow(key)` with a fixed window."""
     _, limiter = _limiter(setting, Limit(setting.quota, DAY_S, algorithm="fixed-window"))
     return Candidate(each(limiter.allow), limiter.allow)
 
 
 def ours_bucket(*, dry: bool) -> Callable[[Setting], Candidate]:
-    """The same with a bucket, which has something in it each time; or has run dry since, as with little traffic."""
+    """Measures `limiter.allow(key)` with a bucket.
+
+    The bucket has a level above zero at each request, or has drained since, as with little traffic.
+    """
 
     def make(setting: Setting) -> Candidate:
         if setting.admitted:
@@ -148,19 +151,19 @@ def ours_bucket(*, dry: bool) -> Callable[[Setting], Candidate]:
 
 
 def ours_hit(setting: Setting) -> Candidate:
-    """`limiter.hit(key)`, which answers with all that a header wants to know."""
+    """Measures `limiter.hit(key)`, which also returns all values that response fields need."""
     _, limiter = _limiter(setting)
     return Candidate(each(limiter.hit), lambda key: limiter.hit(key).allowed)
 
 
 def ours_many(setting: Setting) -> Candidate:
-    """`limiter.allow_many(keys)`."""
+    """Measures `limiter.allow_many(keys)`."""
     _, limiter = _limiter(setting)
     return Candidate(each(limiter.allow_many), lambda key: limiter.allow_many([key])[0], arrange=in_batches)
 
 
 def ours_with_a_hub(setting: Setting) -> Candidate:
-    """`limiter.allow(key)` of keys that a Redis has answered about."""
+    """Measures `limiter.allow(key)` with keys that a Redis has answered about."""
     port = setting.stack.enter_context(redis_on_loopback())
     agent, limiter = _limiter(setting, hub=f"redis://127.0.0.1:{port}/0")
 
@@ -175,13 +178,13 @@ def ours_with_a_hub(setting: Setting) -> Candidate:
 
 
 def ours_among_others(setting: Setting) -> Candidate:
-    """The same as it is used: what is known of keys is exchanged all the time."""
+    """Measures `limiter.allow(key)` while keys are exchanged all the time, as in production."""
     port = setting.stack.enter_context(redis_on_loopback())
     _, limiter = _limiter(setting, hub=f"redis://127.0.0.1:{port}/0", interval_s=INTERVAL_S)
 
     def settle(keys: Sequence[str]) -> None:
         deadline_s = time.monotonic() + HEARD_S_MAX
-        while limiter.usage(keys[-1]).staleness > 2 * HEARD_S_MAX:  # they are answered about in their order
+        while limiter.usage(keys[-1]).staleness > 2 * HEARD_S_MAX:  # answers follow the order of the keys
             if time.monotonic() > deadline_s:
                 raise RuntimeError("the hub has not answered about all keys")
             time.sleep(0.01)

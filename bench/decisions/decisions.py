@@ -51,7 +51,7 @@ FEW: Final = {*WITH_A_HUB, *ON_TOP}
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """All candidates, in all cases; the floor as it was beside the first of them."""
+    """Measures all candidates in all cases; the floor is the one beside the first candidate."""
     seen: set[str] = set()
     for name, maker, pure in candidates(quick=quick):
         if only not in name:
@@ -59,7 +59,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
         for keys in KEYS:
             if keys == max(KEYS) and (quick or maker in FEW or (pure and maker != PLAIN)):
                 continue
-            # Whoever refuses one of a million does as with ten thousand; filling up those who are slow takes long.
+            # A refusal costs the same with a million keys as with ten thousand, and slow limiters take long to fill.
             for admitted in (True,) if keys == max(KEYS) and (pure or maker in PEERS) else (True, False):
                 task = {"maker": maker, "keys": keys, "admitted": admitted, "quick": quick}
                 for floor_row, row in _of_a_child(name, task, pure=pure):
@@ -70,7 +70,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def candidates(*, quick: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yields each candidate's name in the table and in here, and whether Python decides alone."""
+    """Yields each candidate: its name in the table, its name in this module, and whether Python decides alone."""
     of_ours = QUICK_OURS if quick else OURS
     yield from ((f"reconverge, {maker}", maker, False) for maker in of_ours)
     if not quick:
@@ -81,7 +81,7 @@ def candidates(*, quick: bool) -> Iterator[tuple[str, str, bool]]:
 
 
 def case_of(keys: int, strings: str, *, admitted: bool) -> str:
-    """How it stands in the table."""
+    """Returns the name of a case in the table."""
     return f"{KEYS[keys]}, {strings}, {'admitted' if admitted else 'refused'}"
 
 
@@ -103,22 +103,22 @@ def _of_a_child(name: str, task: dict[str, Any], *, pure: bool) -> Iterator[tupl
 
 
 def fresh(count: int, choose: Callable[[int], Sequence[int]]) -> list[str]:
-    """Strings that nobody has seen yet, as they come out of requests."""
+    """Returns new strings, equal to keys that exist, as requests bring them."""
     return [key_of(number) for number in choose(count)]
 
 
 def key_of(number: int) -> str:
-    """A key like those that applications have."""
+    """Returns a key like those of applications."""
     return f"customer-{number:07}"
 
 
 def work(*, maker: str, keys: int, admitted: bool, quick: bool) -> dict[str, Any]:
-    """One candidate beside the floor."""
+    """Measures one candidate beside the floor."""
     plan = QUICK if quick else FULL
     random = Random(0)
     setting = Setting(keys, admitted)
     names = [key_of(number) for number in range(keys)]
-    # In an order of their own, so that what is next in memory is not what is asked for next.
+    # The order is random, so that successive keys are not neighbours in memory.
     random.shuffle(names)
     with setting.stack, no_collector():
         candidate = MAKERS[maker](setting)
@@ -148,7 +148,7 @@ def work(*, maker: str, keys: int, admitted: bool, quick: bool) -> dict[str, Any
 
 
 def _of_new(candidate: Candidate, names: Sequence[str], length: int) -> Measured:
-    """The first decision about each key, by turns with a dictionary that grows likewise."""
+    """Measures the first decision about each key, in turn with a dictionary that grows in the same way."""
     used: dict[str, int] = {}
     cost: list[float] = []
     floors: list[float] = []
@@ -156,12 +156,12 @@ def _of_new(candidate: Candidate, names: Sequence[str], length: int) -> Measured
         part = names[start : start + length]
         floors.append(cpu_ns(partial(floor_of_new, used=used), part, time.thread_time_ns) / len(part))
         cost.append(cpu_ns(candidate.run, candidate.arrange(part), time.process_time_ns) / len(part))
-    # The mean, as growing is paid by few of them.
+    # The mean counts, as only a few of the keys pay for the growth.
     return Measured.of([fmean(cost)], [fmean(floors)])
 
 
 def _slices(names: Sequence[str], length: int) -> list[list[str]]:
-    """All keys in lists of that length, made ahead: making one brings its strings into the caches."""
+    """Divides all keys into lists of that length in advance: making a list brings its strings into the caches."""
     whole = list(names) * -(-length // len(names))
     return [whole[start : start + length] for start in range(0, len(whole) - length + 1, length)]
 

@@ -1,4 +1,4 @@
-"""The time of one decision in an application that does something else between two of them.
+"""Measures one decision in an application that does other work between two decisions.
 
 All other measurements ask again at once, with everything in the processor's caches. Here the thread sleeps between two
 calls and then reads memory, as an application works on requests; each call is timed for itself, in time on the wall.
@@ -9,10 +9,10 @@ calls and then reads memory, as an application works on requests; each call is t
 # A call that comes alone pays for more than its instructions: its code and data have left the caches, a thread of the
 # agent may have to be woken, and another thread may want the interpreter. So between two calls the thread
 #
-#     sleeps          as long as the gap says, so that what the agent does in the background happens, too
+#     sleeps          as long as the gap lasts, so that the background work of the agent happens, too
 #     reads memory    a slice larger than a core's own cache, of a working set twice as large as the largest cache
 #
-# and then times one call. What times it, a function call and looking at the clock twice, is the floor `nothing`. The
+# and then times one call. The floor `nothing` is a function call and two readings of the clock, which time a call. The
 # floors that count, for known and for new keys, are dictionaries. All are asked by turns in one process, and each
 # limiter has a process, with floors of its own, so that no threads of another one are in its way.
 #
@@ -45,17 +45,18 @@ from reconverge import Agent, Limit, RateLimiter
 
 PART: Final = "felt"
 SLICES: Final = {3.0: 16, 0.5: 4}
-"""How many times as large as a core's own cache is what is read in such a gap: as much as fits into it."""
+"""The size of the memory that is read in a gap, by its length in ms: a multiple of a core's own cache, as much as the
+gap allows."""
 CASES: Final = ((3.0, 0), (3.0, 1), (0.5, 0), (0.5, 1))
-"""Milliseconds between calls, and how many other threads never wait."""
+"""The cases: milliseconds between calls, and the number of other threads that never wait."""
 CASES_QUICK: Final = ((3.0, 0), (0.5, 1))
 KNOWN: Final = 1000
 IN_USE: Final = 64
-"""So many of these are asked about again and again."""
+"""The number of known keys that are asked about again and again."""
 KEYS_MAX: Final = 10_000
-"""Of an agent that has no room for more."""
+"""The number of keys of an agent that has no room for more."""
 INTERVAL_S: Final = 0.1
-"""Between exchanges, as it is by default."""
+"""The sync interval in seconds, which is the default one."""
 
 NOTHING: Final = "floor: a function that does nothing"
 FLOOR: Final = "floor: `d[key] += 1`"
@@ -76,7 +77,7 @@ Draw = Callable[[int], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """The size of a measurement."""
 
     turns: int
     calls: int
@@ -89,7 +90,7 @@ QUICK: Final = Plan(turns=1, calls=20, keys_max=500)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call, and what it is asked about: a list of so many keys, or of what stands for them."""
+    """A measured call, and the function that draws its arguments: keys, or values that stand for them."""
 
     call: Call
     draw: Draw
@@ -97,13 +98,13 @@ class Asked:
 
 
 def case_of(gap_ms: float, busy: int, percentile: str) -> str:
-    """How it stands in the table."""
+    """Returns the name of a case in the table."""
     others = f" with {busy} busy thread{'s' * (busy > 1)}" if busy else ""
     return f"{gap_ms:g} ms between calls{others}, {percentile}"
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each limiter after gaps of each length, alone and beside a busy thread; the floors as beside the first."""
+    """Measures each limiter after gaps of each length, alone and beside a busy thread; floors are the first one's."""
     for gap_ms, busy in CASES_QUICK if quick else CASES:
         first = True
         for maker in OURS if quick else MAKERS:
@@ -131,7 +132,7 @@ def _rows(found: dict[str, Any], *, case: tuple[float, int], with_floors: bool) 
 
 
 def work(*, maker: str, gap_ms: float, busy: int, quick: bool) -> dict[str, Any]:
-    """One limiter and the floors by turns."""
+    """Measures one limiter and the floors in turn."""
     plan = QUICK if quick else FULL
     with ExitStack() as stack:
         asked = {**floors(), **MAKERS[maker](plan, stack)}
@@ -142,7 +143,8 @@ def work(*, maker: str, gap_ms: float, busy: int, quick: bool) -> dict[str, Any]
         with no_collector():
             for _ in range(plan.turns):
                 for name, each in asked.items():
-                    # Not in the same turn as before it was asked: what an agent still has to report is not the next's.
+                    # Not in the same turn as before: a report that an agent still has to make would slow the next
+                    # limiter.
                     time.sleep(2 * INTERVAL_S)
                     took[name].append(sorted(one_at_a_time_ns(each.call, each.draw(plan.calls), rest)))
     found: dict[str, Any] = {}
@@ -159,7 +161,7 @@ def work(*, maker: str, gap_ms: float, busy: int, quick: bool) -> dict[str, Any]
 
 
 def one_at_a_time_ns(call: Call, keys: Sequence[Any], rest: Rest) -> list[int]:
-    """Times each call on the wall, after a rest."""
+    """Times each call on the wall, after a rest. Returns nanoseconds."""
     clock, took = time.perf_counter_ns, list[int]()
     for key in keys:
         rest.take()
@@ -174,7 +176,7 @@ def _at(took_ns: Sequence[int], percent: int) -> float:
 
 
 class Rest:
-    """The work of an application between two decisions: it waits, and then works on memory."""
+    """An imitation of an application between two decisions: it waits, and then works on memory."""
 
     def __init__(self, gap_ms: float) -> None:
         own, largest = caches()
@@ -186,12 +188,12 @@ class Rest:
         self._place = 0
 
     def take(self) -> None:
-        """Sleep, and read one byte of each line of the next slice."""
+        """Sleeps, and reads one byte of each line of the next slice."""
         begun_s = time.perf_counter()
         self._read()
         read_s = time.perf_counter() - begun_s
         time.sleep(max(0.0, self._gap_s - 2 * read_s))
-        self._read()  # last, so that the call comes after work and not after sleep
+        self._read()  # the last step, so that the call comes after work and not after sleep
 
     def _read(self) -> None:
         self._set[self._place : self._place + self._slice : 64]
@@ -200,7 +202,7 @@ class Rest:
 
 @contextmanager
 def busy_threads(number: int) -> Iterator[None]:
-    """Threads that work in Python meanwhile, and want the interpreter all the time."""
+    """Runs threads that compute in Python until the block ends, and always compete for the interpreter."""
     ended = threading.Event()
 
     def work_on() -> None:
@@ -222,7 +224,7 @@ def busy_threads(number: int) -> Iterator[None]:
 
 
 def floors() -> dict[str, Asked]:
-    """The least that a function costs that is called after such a rest, and that counts."""
+    """Returns the floors: the least time of a function that is called after such a rest, and of one that counts."""
     hot, used, grown = hot_key(), {key_of(0): 0}, dict[str, int]()
 
     def nothing(_key: str) -> None:
@@ -242,18 +244,18 @@ def floors() -> dict[str, Asked]:
 
 
 def hot_key() -> Draw:
-    """The same key each time, as a new string."""
+    """Returns the same key each time, as a new string."""
     return lambda number: [key_of(0) for _ in range(number)]
 
 
 def known_keys(count: int) -> Draw:
-    """Keys that have been asked about before, one after the other."""
+    """Returns a function that draws keys which have been asked about before, one after the other."""
     turn = cycle(range(count))
     return lambda number: [key_of(each) for each in islice(turn, number)]
 
 
 def new_keys() -> Draw:
-    """Keys that were never asked about."""
+    """Returns a function that draws keys which were never asked about."""
     numbers = count(1_000_000)
     return lambda number: [key_of(each) for each in islice(numbers, number)]
 
@@ -266,12 +268,12 @@ def _agent(hub: str, stack: ExitStack, name: str, **settings: Any) -> tuple[Agen
 
 
 def ours_in_memory(plan: Plan, stack: ExitStack) -> dict[str, Asked]:
-    """Agents without a hub."""
+    """Makes limiters of agents without a hub."""
     return _ours(MEMORY, "memory://", plan, stack)
 
 
 def ours_on_redis(plan: Plan, stack: ExitStack) -> dict[str, Asked]:
-    """Agents that tell a Redis, which has answered about all known keys."""
+    """Makes limiters of agents that report to a Redis, which has answered about all known keys."""
     port = stack.enter_context(redis_on_loopback())
     return _ours(REDIS, f"redis://127.0.0.1:{port}/0", plan, stack)
 
@@ -295,7 +297,7 @@ def _ours(name: str, hub: str, plan: Plan, stack: ExitStack) -> dict[str, Asked]
 
 
 def _wait_until_heard(agent: Agent, keys: int) -> None:
-    """Until the hub has answered about so many keys. Raises RuntimeError if it has not in the end."""
+    """Waits until the hub has answered about `keys` keys. Raises RuntimeError if it does not."""
     deadline_s = time.monotonic() + HEARD_S_MAX
     while agent.stats().exchanges[0].cells < keys:
         if time.monotonic() > deadline_s:
@@ -304,7 +306,7 @@ def _wait_until_heard(agent: Agent, keys: int) -> None:
 
 
 def _peer(name: str, make: Callable[[Setting], Candidate], *, grows: bool = True) -> Callable[[Plan, ExitStack], Any]:
-    """A peer, as its documentation has it, with one hot key and with new ones."""
+    """Makes another library's limiter as its documentation shows it, with one hot key and with new keys."""
 
     def asked(_plan: Plan, stack: ExitStack) -> dict[str, Asked]:
         candidate = make(Setting(KEYS_MAX, admitted=True, stack=stack))

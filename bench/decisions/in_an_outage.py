@@ -1,4 +1,4 @@
-"""The cost of a decision while the hub does not answer, beside that when all is well, in the same process.
+"""Measures a decision while the hub does not answer, beside one while it does, in the same process.
 
 Run as `python -m bench.decisions.in_an_outage`. Starts a redis-server of its own and a relay before it, which refuses
 connections, lets everything vanish, or answers after seconds, again and again; and prints a Markdown table.
@@ -26,7 +26,7 @@ INTERVAL_S: Final = 0.1
 TIMEOUT_S: Final = 1.0
 KEYS: Final = 1000
 BLOCK: Final = 100
-"""So many decisions are timed together, as looking at the clock twice costs as much as several of them."""
+"""The number of decisions that are timed together, as two readings of the clock cost as much as several decisions."""
 LIMITS: Final = {
     "admitted": Limit(1_000_000_000, 60.0),
     "refused": Limit(1, 3600.0),
@@ -41,20 +41,20 @@ NOTICED_S_MAX: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Decisions one after the other, as fast as they can be made."""
+    """The figures of decisions that were made one after the other, as fast as possible."""
 
     p50_ns: float
-    """CPU time of the deciding thread for a decision, by blocks."""
+    """The median over blocks of the deciding thread's CPU time for a decision."""
     p99_ns: float
     p999_ns: float
     process_ns: float
-    """CPU time of the whole process for a decision, with what the exchanges take."""
+    """The CPU time of the whole process for a decision, with that of the exchanges."""
     longest_ns: int
-    """The longest block, by the clock on the wall."""
+    """The time on the wall of the longest block."""
 
     @classmethod
     def of(cls, limiter: RateLimiter, keys: list[str], length_s: float) -> Stretch:
-        """Decide for so long."""
+        """Decides for `seconds`. Returns the figures."""
         turn = cycle(keys)
         took_ns: list[int] = []
         longest_ns = 0
@@ -76,7 +76,7 @@ class Stretch:
 
 
 def wait_until_noticed(agent: Agent, *, outage: bool) -> None:
-    """Until an exchange has failed, or until the hub has answered again."""
+    """Waits until an exchange has failed, or until the hub has answered again."""
     deadline_s = time.monotonic() + NOTICED_S_MAX
     while bool(agent.stats().exchanges[0].failures_in_a_row) != outage or (
         not outage and agent.stats().exchanges[0].staleness > 2 * INTERVAL_S
@@ -89,7 +89,7 @@ def wait_until_noticed(agent: Agent, *, outage: bool) -> None:
 def measure(
     agent: Agent, limiter: RateLimiter, relay: RelayProcess, mode: tuple[str, float], *, pairs: int, length_s: float
 ) -> list[tuple[Stretch, Stretch]]:
-    """Good and bad times by turns."""
+    """Measures with and without an outage, in turn."""
     keys = [f"customer-{number:06}" for number in range(KEYS)]
     limiter.warm(keys)
     Stretch.of(limiter, keys, length_s)
@@ -107,7 +107,7 @@ def measure(
 
 
 def row(name: str, measured: list[tuple[Stretch, Stretch]]) -> str:
-    """One line of the table: medians of the pairs."""
+    """Returns one line of the table: the medians of the pairs."""
     good, bad = zip(*measured, strict=True)
     ratios = sorted(bad.p50_ns / good.p50_ns for good, bad in measured)
     whole = median(bad.process_ns / good.process_ns for good, bad in measured)
@@ -123,7 +123,7 @@ def row(name: str, measured: list[tuple[Stretch, Stretch]]) -> str:
 
 
 def main() -> int:
-    """Measure, and print the table."""
+    """Makes all measurements, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5, help="good and bad stretches by turns (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a stretch (default: %(default)g)")
@@ -133,7 +133,7 @@ def main() -> int:
     except Missing as error:
         print(error, file=sys.stderr)
         return 1
-    logging.getLogger("reconverge").setLevel(logging.ERROR)  # the outages are wanted
+    logging.getLogger("reconverge").setLevel(logging.ERROR)  # the logged outages are on purpose
     print(
         "| the hub, decisions | p50, outage : healthy | process, outage : healthy | p50, ns healthy / outage "
         "| p99, ns | p99.9, ns | process, ns | longest block, ms |"

@@ -1,4 +1,4 @@
-"""The memory of a million keys, by the size of the process, beside a dictionary of whole numbers."""
+"""Measures the memory of a million keys by the size of the process, beside a dictionary of integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.report.found import Row, Spread
 PART: Final = "memory"
 KEYS: Final = 1_000_000
 AT_ONCE: Final = 10_000
-"""So many are asked about before anybody is waited for, as keys come no faster than they are answered about."""
+"""The number of keys after which the measurement waits for answers, as keys come no faster than they are answered."""
 KEYS_QUICK: Final = 20_000
 DICTIONARY: Final = "dictionary"
 OF_A_DICTIONARY: Final = FLOOR
@@ -27,7 +27,7 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """All who can be asked, ours also in parts."""
+    """Measures all limiters that can have a million keys; ours also part by part."""
     least = _of_a_child(DICTIONARY, KEYS_QUICK if quick else KEYS)[WHOLE]
     yield Row(PART, WHOLE, OF_A_DICTIONARY, "dictionary", _once(1.0), _once(least), "bytes for a key")
     for name, maker, keys, pure in _candidates(quick=quick):
@@ -67,7 +67,7 @@ def _dictionary(_setting: Setting) -> Candidate:
     used: dict[str, int] = {}
 
     def count(key: str) -> bool:
-        used[key] = used.get(key, 0) + 1000  # a number of its own, as there would be
+        used[key] = used.get(key, 0) + 1000  # an integer of its own for each key, as a real counter has
         return True
 
     return Candidate(each(count), count, arrange=as_they_are)
@@ -88,7 +88,7 @@ def work(*, maker: str, keys: int) -> dict[str, float]:
         candidate = MAKERS[maker](setting)
         first = [key_of(keys)]
         candidate.run(candidate.arrange(first))
-        candidate.settle(first)  # the code and the connections that come with it are no key's
+        candidate.settle(first)  # the memory of code and connections that the first calls load is not that of keys
         gc.collect()
         empty, places = _occupied(), _in_places()
         names = [key_of(number) for number in range(keys)]
@@ -106,12 +106,12 @@ def work(*, maker: str, keys: int) -> dict[str, float]:
 
 
 def _occupied() -> int:
-    """Bytes of this process that are in memory."""
+    """Returns the bytes of this process that are in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 def _in_places() -> int:
-    """Of these, the bytes for which huge pages were asked: the places of the compiled kernel."""
+    """Returns the bytes in memory for which huge pages were requested: the tables of the compiled kernel."""
     size = total = 0
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, _, value = line.partition(":")

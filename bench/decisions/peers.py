@@ -1,4 +1,4 @@
-"""Other limiters, each used as its documentation has it; who is not installed is said to be missing."""
+"""Other limiters, each used as its documentation shows it; a limiter that is not installed is reported as missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.servers import redis_on_loopback
 
 
 def peer(module: str) -> Any:
-    """The module of a peer, which may not be there. Raises Missing."""
+    """Imports and returns the module of another limiter. Raises Missing if it is not installed."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -26,7 +26,7 @@ def peer(module: str) -> Any:
 
 
 def limits(strategy: str, *, stats: bool = False) -> Callable[[Setting], Candidate]:
-    """`limits` in memory; with stats, also what a response header wants to know."""
+    """Measures `limits` in memory; with `stats`, also the values that response fields need."""
 
     def make(setting: Setting) -> Candidate:
         storage = peer("limits.storage").MemoryStorage()
@@ -48,7 +48,7 @@ def limits(strategy: str, *, stats: bool = False) -> Callable[[Setting], Candida
 
 
 def limits_on_redis(setting: Setting) -> Candidate:
-    """`limits` on a Redis next door: what a decision costs the client alone."""
+    """Measures `limits` on a local Redis: the cost of a decision for the client alone."""
     port = setting.stack.enter_context(redis_on_loopback())
     storage = peer("limits.storage").RedisStorage(f"redis://127.0.0.1:{port}/0")
     limiter = peer("limits.strategies").FixedWindowRateLimiter(storage)
@@ -57,7 +57,7 @@ def limits_on_redis(setting: Setting) -> Candidate:
 
 
 def slowapi(setting: Setting) -> Candidate:
-    """A route of `slowapi`, in memory, without the rest of the application."""
+    """Measures a route of `slowapi`, in memory, without the rest of the application."""
     request_type = peer("starlette.requests").Request
     too_many = peer("slowapi.errors").RateLimitExceeded
     keyed = peer("slowapi").Limiter(key_func=lambda request: request.headers["key"])
@@ -85,7 +85,7 @@ def slowapi(setting: Setting) -> Candidate:
 
     def run(requests: Calls) -> None:
         for request in requests:
-            try:  # noqa: SIM105  # leaving a block would be timed as well
+            try:  # noqa: SIM105  # the time of leaving a block would be measured as well
                 limited(request=request)
             except too_many:
                 pass
@@ -97,7 +97,7 @@ def slowapi(setting: Setting) -> Candidate:
 
 
 def throttled(algorithm: str) -> Callable[[Setting], Candidate]:
-    """`throttled-py`, with a store that has room for all keys; by default it keeps 1024."""
+    """Measures `throttled-py`, with a store that has room for all keys; by default it keeps 1024."""
 
     def make(setting: Setting) -> Candidate:
         module = peer("throttled")
@@ -110,7 +110,7 @@ def throttled(algorithm: str) -> Callable[[Setting], Candidate]:
 
 
 def pyrate(bucket_of: Callable[[Any, list[Any]], Any]) -> Callable[[Setting], Candidate]:
-    """`pyrate-limiter`, with a bucket for every key, as its documentation has it for many."""
+    """Measures `pyrate-limiter`, with a bucket for every key, as its documentation shows it for many keys."""
 
     def make(setting: Setting) -> Candidate:
         module = peer("pyrate_limiter")
@@ -139,7 +139,10 @@ def pyrate(bucket_of: Callable[[Any, list[Any]], Any]) -> Callable[[Setting], Ca
 
 
 def aiolimiter(setting: Setting) -> Candidate:
-    """`aiolimiter`, with a limiter for every key; it waits instead of refusing, so it is asked whether it would."""
+    """Measures `aiolimiter`, with a limiter for every key.
+
+    It waits instead of refusing, so the call that is measured returns whether it would wait.
+    """
     kind = peer("aiolimiter").AsyncLimiter
     limiters: dict[str, Any] = {}
     loop = asyncio.new_event_loop()
@@ -170,14 +173,14 @@ def aiolimiter(setting: Setting) -> Candidate:
 
 
 def token_bucket(setting: Setting) -> Candidate:
-    """`token-bucket`."""
+    """Measures `token-bucket`."""
     module = peer("token_bucket")
     consume = module.Limiter(setting.quota / DAY_S, setting.quota, module.MemoryStorage()).consume
     return Candidate(each(consume), consume)
 
 
 def rust(algorithm: str) -> Callable[[Setting], Candidate]:
-    """`rust-py-rate-limit`, the fastest peer."""
+    """Measures `rust-py-rate-limit`, the fastest of the other limiters."""
 
     def make(setting: Setting) -> Candidate:
         module = peer("rust_py_rate_limit")
@@ -207,4 +210,5 @@ ON_TOP: Final[dict[str, Callable[[Setting], Candidate]]] = {
     "slowapi, decorator": slowapi,
     "limits on Redis, CPU of the client": limits_on_redis,
 }
-"""Not asked about a million keys: those would take minutes, and say nothing that ten thousand do not."""
+"""The limiters that are not measured with a million keys: they would take minutes, and show nothing that ten thousand
+do not."""

@@ -1,4 +1,4 @@
-"""Decisions of several threads together, beside one: how many, and whether any is lost or admitted too much."""
+"""Measures decisions of several threads together, beside one thread; counts lost and wrongly admitted ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THREADS: Final = (1, 2, 4, 8)
 KEYS: Final = 10_000
 OURS: Final = "reconverge, `allow`"
 CALLS: Final = {OURS: 10_000_000, "limits, fixed window": 200_000, "rust-py-rate-limit, fixed window": 2_000_000}
-"""In all, of all threads together; fewer of those who are slower."""
+"""The total number of calls of all threads; slow limiters make fewer."""
 CALLS_QUICK: Final = 40_000
 ROUNDS: Final = 5
 TIGHT_KEYS: Final = 100
@@ -29,7 +29,7 @@ TIGHT_QUOTA: Final = 1_000
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Ours, and peers beside."""
+    """Measures our limiter and others."""
     for name in (OURS,) if quick else CALLS:
         if only not in name:
             continue
@@ -50,7 +50,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def case_of(threads: int) -> str:
-    """How it stands in the table."""
+    """Returns the name of a case in the table."""
     return "1 thread" if threads == 1 else f"{threads} threads"
 
 
@@ -58,7 +58,7 @@ def case_of(threads: int) -> str:
 
 
 def work(*, name: str, calls: int, rounds: int) -> dict[str, Any]:
-    """The numbers of threads by turns, so that whatever else the machine does meets all of them."""
+    """Measures the numbers of threads in turn, so that other work on the machine slows all of them alike."""
     keys = [key_of(number) for number in range(KEYS)]
     per_s: dict[int, list[float]] = {threads: [] for threads in THREADS}
     compiled_unless_asked()
@@ -117,7 +117,7 @@ def _calls_each(calls: int, threads: int) -> int:
 
 
 def _together(target: Callable[[], None], threads: int) -> float:
-    """Seconds from when all begin until the last has ended."""
+    """Returns the seconds from the common start until the last thread has ended."""
     gate = threading.Barrier(threads + 1)
 
     def run() -> None:

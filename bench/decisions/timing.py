@@ -1,4 +1,4 @@
-"""CPU time of calls, by turns with a floor in the same process, without the loop and without the garbage collector."""
+"""Measures the CPU time of calls in turn with a floor in the same process, without loop and garbage collector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from bench.report.found import Spread
 
 TURN_S_MAX: Final = 0.06
-"""Who is slow is asked less often in a turn."""
+"""The longest time of a turn, in seconds: slow limiters get fewer calls in a turn."""
 TRIED_FIRST: Final = 200
 
 Calls = Sequence[Any]
@@ -21,11 +21,11 @@ Calls = Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured."""
+    """The size of a measurement."""
 
     rounds: int
     calls: int
-    """In one turn, of whoever is fast."""
+    """The number of calls in one turn of a fast limiter."""
 
 
 def loop_alone(calls: Calls) -> None:
@@ -35,7 +35,7 @@ def loop_alone(calls: Calls) -> None:
 
 
 def cpu_ns(run: Callable[[Calls], object], calls: Calls, clock: Callable[[], int]) -> int:
-    """Times `run` for these calls, less the loop."""
+    """Returns the CPU time of `run` for these calls, less that of the loop."""
     with no_collector():
         begun_ns = clock()
         run(calls)
@@ -47,7 +47,7 @@ def cpu_ns(run: Callable[[Calls], object], calls: Calls, clock: Callable[[], int
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """The garbage collector waits meanwhile."""
+    """Stops the garbage collector until the block ends."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -59,7 +59,7 @@ def no_collector() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One thing by turns with a floor, for each key."""
+    """The times of one measured function and of a floor, taken in turn, for each key."""
 
     ns: Spread
     floor_ns: Spread
@@ -67,7 +67,7 @@ class Measured:
 
     @classmethod
     def of(cls, cost: Sequence[float], floors: Sequence[float]) -> Measured:
-        """Nanoseconds of both, turn by turn."""
+        """Returns the figures from nanoseconds of both, turn by turn."""
         ratios = [each / least for each, least in zip(cost, floors, strict=True)]
         return cls(Spread.of(cost), Spread.of(floors), Spread.of(ratios))
 
@@ -79,9 +79,9 @@ def by_turns(
     draw: Callable[[int], list[str]],
     plan: Plan,
 ) -> Measured:
-    """Measure `run` and `floor` by turns, each time with keys that were drawn for that turn.
+    """Measures `run` and `floor` in turn, each time with keys that were drawn for that turn.
 
-    The floor's time is that of this thread; what is compared with it pays for threads of its own as well.
+    The floor's time is that of this thread; the time of `run` also includes threads of its own.
     """
     first = arrange(draw(TRIED_FIRST))
     each_ns = max(1, cpu_ns(run, first, time.process_time_ns) // TRIED_FIRST)
@@ -97,9 +97,9 @@ def by_turns(
 
 
 def one_by_one_ns(call: Callable[[str], object], keys: Sequence[str]) -> array[int]:
-    """CPU time of this thread for each single call; looking at the clock, which costs the same each time, included."""
+    """Returns this thread's CPU time of each single call, including two readings of the clock."""
     clock = time.thread_time_ns
-    took = array("q")  # nothing that a garbage collector would look at
+    took = array("q")  # no objects that a garbage collector would visit
     with no_collector():
         for key in keys:
             begun_ns = clock()

@@ -1,1 +1,1 @@
-"""How the code is laid out and written, in numbers: files, lengths, comments, circles, words, names of classes."""
+"""Measures the layout and the language of the code: files, lengths, comments, circles, words, names of classes."""

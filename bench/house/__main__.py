@@ -1,17 +1,17 @@
-"""How the code is laid out and written, in numbers: files, lengths, comments, circles, words, names of classes.
+"""Measures the layout and the language of the code: files, lengths, comments, circles, words, names of classes.
 
-    python -m bench.house [DIR ...] [--json | --words | --classes]
+python -m bench.house [DIR ...] [--json | --words | --classes]
 
 By default the two packages of this project. Counts production code alone: no tests, no `__init__.py` where files are
 counted, and of C only circles. A circle is a set of modules that import each other, imports for types included, or a
 set of files of C that call each other. Below the table stand the size of the whole project, tests and documents
-included, and the circles of what is not installed, if there are any.
+included, and the circles of the packages that are not installed, if there are any.
 
-With --words, prints where words stand that the glossary bans from prose, in Python, C, Lua and the documents, and what
-to say instead; ends with status 1 if there are more than WORDS_MAX. In documents, inline code, the targets of links and
-the tables of the glossary itself do not count. Prints docstrings that are no sentences, too, and public methods that no
-class documents; ends with status 1 if there are any. With --classes, prints the names that more than one class has, in
-all folders together; ends with status 1 if there are any.
+With --words, prints each place of a word that the glossary bans from prose, in Python, C, Lua and the documents, and
+the word to write instead; ends with status 1 if there are more than WORDS_MAX. In documents, inline code, the targets
+of links and the tables of the glossary itself do not count. Prints docstrings that are no sentences, too, and public
+methods that no class documents; ends with status 1 if there are any. With --classes, prints the names that more than
+one class has, in all folders together; ends with status 1 if there are any.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from bench.house.words import banned_words
 
 PACKAGES: Final = (Path("agent/reconverge"), Path("sync/reconverge_sync"))
 TOOLS: Final = (Path("bench"), Path("chaos"), Path("tests"))
-"""Packages that are not installed."""
+"""The packages that are not installed."""
 DOCSTRINGS: Final = (*PACKAGES, Path("bench"), Path("tests"))
 DOCUMENTS: Final = tuple(map(Path, ("README.md", "CHANGELOG.md", "docs", "bench/README.md", "chaos/README.md")))
 FACES: Final = frozenset(("Limits", "QuotaUsedUp", "RateLimitMiddleware", "TooManyRequests"))
-"""Classes that each web framework has under the same name, so that users who change frameworks know them."""
+"""The classes that each web framework has under the same name, so that users who change frameworks know them."""
 WORDS_MAX: Final = 1
-"""Banned words that may stand in all of these together: `~nobody`, a key that nodes of other versions know."""
+"""The most banned words in all files together: one stands in `~nobody`, a key that nodes of other versions know."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print as Markdown or JSON."""
+    """Makes the measurements that the command line names, and prints them as Markdown or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "packages", nargs="*", type=Path, metavar="DIR", help="folders of packages; with --words also files"
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def table(houses: Sequence[House]) -> dict[str, list[str]]:
-    """The rows, by their title."""
+    """Returns the rows of the table, by their title."""
     return {
         "files; largest folder": [f"{house.files}; {house.largest_folder}" for house in houses],
         "rooms on the fullest floor; files and rooms": [f"{house.rooms_max}; {house.beside_max}" for house in houses],

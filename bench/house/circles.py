@@ -1,4 +1,4 @@
-"""Circles among the files of a package: modules of Python by their imports, files of C by their calls and includes."""
+"""Finds circles among the files of a package: modules of Python by imports, files of C by calls and includes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from typing import Final
 
 _NO_CODE: Final = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|//[^\n]*', re.DOTALL)
 _DEFINED: Final = re.compile(r"^(.*)\n(\w+)\([^;{}]*\)\n\{", re.MULTILINE)
-"""A function as clang-format lays it out: what it returns, and below that its name, at the beginning of a line."""
+"""A function as clang-format lays it out: a line with the type of the result, and below it the name, at the line's
+beginning."""
 _CALLED: Final = re.compile(r"\b(\w+)\s*\(")
 _INCLUDED: Final = re.compile(r'^#include "(.*?)"', re.MULTILINE)
 
 
 def imports_of(package: Path, texts: Mapping[Path, str]) -> dict[str, set[str]]:
-    """Lists each module's imports of its own package, by dotted names.
-
-    Those within functions and for types included.
-    """
+    """Returns, by dotted name, each module's imports of its own package, with those within functions and for types."""
     root = package.parent
     names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in texts}
     found: dict[str, set[str]] = defaultdict(set)
@@ -38,9 +36,9 @@ def imports_of(package: Path, texts: Mapping[Path, str]) -> dict[str, set[str]]:
 
 
 def calls_of(folder: Path) -> dict[str, set[str]]:
-    """Lists the includes of each file of C below a folder, and the files that define the functions it calls.
+    """Returns, for each C file below a folder, its includes and the files that define the functions it calls.
 
-    Of a header, only its `#include` lines count, because it declares what is defined elsewhere.
+    For a header, only its `#include` lines count, because it declares functions that other files define.
     """
     texts = {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.[ch]"))}
     code = {name: _NO_CODE.sub(" ", text) for name, text in texts.items() if name.endswith(".c")}
@@ -57,12 +55,12 @@ def calls_of(folder: Path) -> dict[str, set[str]]:
 
 
 def graph_of(package: Path, texts: Mapping[Path, str]) -> dict[str, set[str]]:
-    """Both together."""
+    """Returns the graph of both: modules of Python and files of C."""
     return imports_of(package, texts) | calls_of(package)
 
 
 def circles_of(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """The sets of more than one node of which each reaches each; Tarjan's algorithm, without recursion."""
+    """Returns the sets of several nodes of which each reaches each, by Tarjan's algorithm without recursion."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

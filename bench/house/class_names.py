@@ -1,4 +1,4 @@
-"""Names that more than one class has: a word that means one thing stands once."""
+"""Finds names that more than one class has: a word with one meaning stands for one class."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 FORMATS: Final = ("contracts/format.py", "integrations/contracts/parts.py")
-"""Descriptions of what is written outside: a class has the name of what it describes, as the published schema does."""
+"""The modules that describe published formats: a class has the name that the published schema uses."""
 
 
 def repeated_classes(packages: Sequence[Path]) -> dict[str, list[str]]:
-    """Where the classes are that share a name, by that name, over all packages together.
+    """Returns the places of the classes that share a name, by that name, over all packages together.
 
-    A name with an underscore before it is one with it: readers see the same word. Classes within functions or other
+    A name with an underscore before it is the same name: readers see the same word. Classes within functions or other
     classes do not count.
     """
     found: dict[str, list[str]] = defaultdict(list)

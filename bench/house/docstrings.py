@@ -1,4 +1,4 @@
-"""Docstrings that are no sentences, and public methods that no class documents."""
+"""Finds docstrings that are no sentences, and public methods that no class documents."""
 
 from __future__ import annotations
 

@@ -24,34 +24,35 @@ WORDS: Final = re.compile(r"\b(?:who|whoever|whom|nobody)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """One package, measured."""
+    """The measures of one package."""
 
     name: str
     files: int
     largest_folder: int
-    """Files in the fullest folder, those of Lua and of web pages included."""
+    """The number of files in the fullest folder, Lua and web pages included."""
     rooms_max: int
-    """Packages side by side in the fullest folder."""
+    """The number of packages side by side in the fullest folder."""
     beside_max: int
-    """Modules and packages side by side in the fullest folder."""
+    """The number of modules and packages side by side in the fullest folder."""
     median_lines: float
     short_files: int
-    """Files of fewer than 60 lines."""
+    """The number of files with fewer than 60 lines."""
     functions: int
     long_functions: int
-    """Functions of more than 50 lines."""
+    """The number of functions with more than 50 lines."""
     comment_share: float
-    """Lines with a comment, of all lines, in per cent."""
+    """The lines with a comment, in percent of all lines."""
     circles: int
-    """Sets of modules that import each other, or of files of C that call and include each other."""
+    """The number of circles: sets of modules that import each other, or of files of C that call and include each
+    other."""
     in_circles: int
-    """Modules in them."""
+    """The number of modules in circles."""
     words: int
-    """How often *who, whoever, whom, nobody* stand in code, comments and docstrings."""
+    """The number of *who, whoever, whom, nobody* in code, comments and docstrings."""
 
 
 def measured(package: Path) -> House:
-    """One package. Raises FileNotFoundError when there is none."""
+    """Measures one package. Raises FileNotFoundError if it does not exist."""
     everything = sorted(package.rglob("*.py"))
     if not everything:
         raise FileNotFoundError(f"{package} holds no Python")
@@ -84,24 +85,24 @@ def files_by_folder(package: Path) -> Counter[Path]:
 
 
 def modules_in(folder: Path) -> int:
-    """How many modules lie side by side in a folder."""
+    """Returns the number of modules side by side in a folder."""
     return sum(path.name != "__init__.py" for path in folder.glob("*.py"))
 
 
 def packages_in(folder: Path) -> int:
-    """How many packages do."""
+    """Returns the number of packages side by side in a folder."""
     return sum((path / "__init__.py").exists() for path in folder.iterdir() if path.is_dir())
 
 
 def function_lengths(text: str) -> Iterator[int]:
-    """The lines of every function, its docstring included."""
+    """Returns the number of lines of every function, its docstring included."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def comment_lines(text: str) -> int:
-    """How many lines have a comment, directives to tools left out."""
+    """Returns the number of lines with a comment, without directives to tools."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     directive = re.compile(r"#\s*(noqa|type: ignore|pragma|pyright)")
     return len(

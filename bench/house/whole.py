@@ -1,4 +1,4 @@
-"""The size of the whole project: lines of code by kind, words of documents, records of decisions."""
+"""Measures the size of the whole project: lines of code by kind, words of documents, records of decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ RECORDS: Final = Path("docs/decisions")
 
 
 def sizes(root: Path) -> dict[str, int]:
-    """Returns the rows of a table, by their title. Counts the lines as they are, blank ones and comments included."""
+    """Returns the rows of a table, by their title.
+
+    All lines count, blank lines and comments included.
+    """
     lines = {f"lines of code, {kind}": sum(map(_lines_in, _code(root, folders))) for kind, folders in KINDS.items()}
     documents = [*root.glob("*.md"), *(path for place in DOCUMENTED for path in (root / place).rglob("*.md"))]
     words = sum(len(path.read_text().split()) for path in documents)

@@ -1,4 +1,4 @@
-"""Where words stand that the glossary bans from prose, and what to say instead."""
+"""Finds the words that the glossary bans from prose, and names the words to write instead."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ GLOSSARY: Final = Path(__file__).parents[2] / "docs" / "GLOSSARY.md"
 BANNED: Final = "## Banned from prose"
 CODE: Final = (".py", ".c", ".h", ".lua")
 PROSE: Final = (".md", ".json")
-"""Of documents; a dashboard has its texts in JSON."""
+"""The extensions of documents; a dashboard has its texts in JSON."""
 NO_PROSE: Final = re.compile(r"`[^`]*`|\]\([^)]*\)")
-"""Inline code, and what a link leads to."""
+"""The parts of a line that are no prose: inline code, and the targets of links."""
 
 
 def banned_words(place: Path) -> Iterator[str]:
-    """Where the words stand that the glossary bans, in a file or below a folder: `file:line: word: what to say`.
+    """Yields the banned words in a file, or in the files below a folder: `file:line: word: the word to write`.
 
     Parts of names count, too.
     """
@@ -33,14 +33,14 @@ def banned_words(place: Path) -> Iterator[str]:
 
 
 def prose_of(line: str, *, glossary: bool) -> str:
-    """A line of a document without its code and the targets of its links; empty for a row of the glossary's tables."""
+    """Returns a line of a document without code and targets of links; "" for a row of the glossary's tables."""
     return "" if glossary and line.startswith("|") else NO_PROSE.sub("", line)
 
 
 def replacements(glossary: str) -> dict[str, str]:
-    """Returns the word to say in place of each banned word, by the last table of the glossary.
+    """Returns, for each banned word, the word to write in its place, from the last table of the glossary.
 
-    Raises ValueError if that table is not there.
+    Raises ValueError if that table is missing.
     """
     rows = re.findall(r"^\| (?!banned|-)(.+?) \| (.+?) \|$", glossary.partition(BANNED)[2], re.MULTILINE)
     if not rows:

@@ -1,1 +1,1 @@
-"""Faults that are planted into the production code, to see which ways of testing find each."""
+"""Plants faults into the production code, and tries which ways of testing find each."""

@@ -1,4 +1,4 @@
-"""The command line: `python -m bench.planted [FAULT ...]`; plants faults, and measures which finders find each."""
+"""The command line: `python -m bench.planted [FAULT ...]`. Plants faults, and measures which finders find each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.planted.trying import NOT_TRIED, planted, try_both
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Plants the faults that are asked for, and prints the table. Returns the exit status."""
+    """Plants the faults that the command line names, and prints the table. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.planted", description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="by name; all by default")
     parser.add_argument("--list", action="store_true", help="only print the names")

@@ -20,4 +20,4 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     *IN_DEPARTURES,
     *IN_SILENCE,
 )
-"""In the order of the table."""
+"""All faults, in the order of the table."""

@@ -1,4 +1,4 @@
-"""Planted faults: text of the production code, other text in its place, and where exploration looks for it."""
+"""A planted fault: a text of the production code, the text that replaces it, and the worlds that can show it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MERGE: Final = "sync/reconverge_sync/merge"
 
 
 class Patch(NamedTuple):
-    """A text that one file has exactly once, and the text that takes its place."""
+    """A text that one file contains exactly once, and the text that replaces it."""
 
     file: str
     old: str
@@ -58,7 +58,7 @@ class ExploredCase(NamedTuple):
 
 
 class PlantedFault(NamedTuple):
-    """A fault, the guard of the model that it takes out of the code, and where it ought to be found."""
+    """A fault, the guard of the model that it removes from the code, and the searches that ought to find it."""
 
     name: str
     effect: str
@@ -66,8 +66,8 @@ class PlantedFault(NamedTuple):
     case: ExploredCase
     guard: ProofGuard | None = None
     chaos: str = ""
-    """The scenario of chaos that ought to find it; empty if none is tried."""
+    """The chaos scenario that ought to find the fault; empty if none is tried."""
     reckless: bool = False
     """Whether finders give silence absurd constants (`simulation/reckless.py`), as only silent nodes show the fault."""
     remark: str = ""
-    """Why a finder cannot find it, if that is known."""
+    """The reason why a finder cannot find the fault, if that is known; else empty."""

@@ -18,7 +18,7 @@ MODEL: Final = "model"
 BINDING: Final = "binding"
 CHAOS: Final = "chaos"
 FINDERS: Final = (EXPLORATION, FUZZ, MACHINES, MODEL, BINDING, CHAOS)
-"""In the order of the table's columns."""
+"""All finders, in the order of the table's columns."""
 
 MACHINES_FILES: Final = ("tests/protocol/test_protocol.py", "tests/protocol/test_slots.py")
 RECKLESS_FILES: Final = ("tests/protocol/test_reckless.py",)
@@ -26,7 +26,7 @@ RECKLESS_FILES: Final = ("tests/protocol/test_reckless.py",)
 SEEDS: Final = 100_000
 """More seeds than the fuzz can try in the time."""
 NO_BOUND: Final = str(10**9)
-"""A search without a bound: it ends with the time, or with a fault."""
+"""A bound that no search reaches: the search ends with the time, or with a fault."""
 
 
 class FinderCommand(NamedTuple):
@@ -35,18 +35,18 @@ class FinderCommand(NamedTuple):
     words: tuple[str, ...]
     shows: re.Pattern[str]
     again: bool = False
-    """Whether to run it again, with other random numbers, when it has ended and found nothing."""
+    """Whether to run the command again, with other random numbers, when it has ended without finding the fault."""
     by_clock: bool = False
-    """Whether its time is that of the clock, and not of the processors."""
+    """Whether the finder's time is measured by the clock, not by the processors."""
 
 
 def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
-    """Returns the command by which a finder looks for a fault; None if it cannot or shall not."""
+    """Returns the command by which a finder looks for a fault; None if it cannot find it, or is not to try."""
     python, reckless = (sys.executable, "-m"), ("--reckless",) * fault.reckless
     if finder == EXPLORATION:
         words = (*python, "reconverge.simulation.explore", *fault.case.options())
         words += ("--depth", NO_BOUND, "--states", NO_BOUND, "--processes", "1")
-        # A digest that is blind is a fault of the search.
+        # The sentence "the digest is blind" does not count: it shows a fault of the search.
         return FinderCommand(words, re.compile(r"^# (?!the digest is blind).+", re.MULTILINE))
     if finder == FUZZ:
         words = (*python, "reconverge.simulation.fuzz", "--seeds", str(SEEDS), "--processes", "1")

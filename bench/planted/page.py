@@ -1,4 +1,4 @@
-"""Keeps what finders found, and makes the table of it."""
+"""Keeps the results of the finders in a file, and makes the table of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE: Final = "planted.md"
 
 
 class KeptOutcome(TypedDict):
-    """The outcome of one finder for one fault, as it is kept."""
+    """The outcome of one finder for one fault, as the file has it."""
 
     status: str
     seconds: float
@@ -26,17 +26,17 @@ class KeptOutcome(TypedDict):
 
 
 Kept = dict[str, dict[str, KeptOutcome]]
-"""By fault and finder."""
+"""The outcomes by fault and by finder."""
 
 
 def kept(directory: Path) -> Kept:
-    """Returns what was found before."""
+    """Returns the outcomes of earlier runs."""
     path = directory / RESULTS
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 def keep(found: Kept, directory: Path) -> None:
-    """Writes the findings, those of faults that are planted no more left out, and the table."""
+    """Writes the outcomes without those of faults that are no longer planted, and the table."""
     directory.mkdir(parents=True, exist_ok=True)
     ordered = {fault.name: found[fault.name] for fault in FAULTS if fault.name in found}
     (directory / RESULTS).write_text(json.dumps(ordered, indent=1) + "\n")
@@ -44,7 +44,7 @@ def keep(found: Kept, directory: Path) -> None:
 
 
 def page(found: Kept) -> str:
-    """Returns the page."""
+    """Returns the page in Markdown."""
     return "\n".join(_lines(found)) + "\n"
 
 

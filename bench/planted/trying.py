@@ -35,11 +35,11 @@ COPIED: Final = ("agent", "sync", "tests", "chaos", "bench", "pyproject.toml", "
 LOOK_S: Final = 0.1
 FOUND, NOT_FOUND, WHOLE, CRASHED, NOT_TRIED = "found", "not found", "whole", "crashed", "not tried"
 ALSO_SOUND: Final = "found in sound code"
-"""A finder shows as much where nothing is planted."""
+"""The outcome of a finder that reports a fault in sound code, too."""
 
 
 class PlantedOutcome(NamedTuple):
-    """Whether a finder has found a fault, after how long, and the line that shows it."""
+    """The outcome of a finder: whether it has found the fault, its time, and the line that shows the fault."""
 
     status: str
     seconds: float
@@ -62,7 +62,7 @@ def planted(fault: PlantedFault) -> Iterator[Path]:
 
 
 def try_finder(finder: str, fault: PlantedFault, root: Path, seconds_max: float) -> PlantedOutcome:
-    """Has one finder look for the fault in a copy of the project."""
+    """Runs one finder on a copy of the project that has the fault."""
     before_s = 0.0
     while True:
         command = command_of(finder, fault)
@@ -75,7 +75,7 @@ def try_finder(finder: str, fault: PlantedFault, root: Path, seconds_max: float)
 
 
 def try_both(finder: str, fault: PlantedFault, root: Path, seconds_max: float) -> PlantedOutcome:
-    """Has a finder look for the fault; what exploration has found it must not find in sound code in the same time."""
+    """Runs a finder on the fault; a search that has found it must not find it in sound code in the same time."""
     outcome = try_finder(finder, fault, root, seconds_max)
     if finder != EXPLORATION or outcome.status != FOUND:
         return outcome
@@ -102,7 +102,7 @@ def _run(command: FinderCommand, root: Path, before_s: float, seconds_max: float
 
 
 class Watch:
-    """Measures the time of a finder: that of the processors, or that of the clock."""
+    """Measures the time of a finder by the processors or by the clock."""
 
     def __init__(self, session: int, *, by_clock: bool, before_s: float) -> None:
         self._session = session
@@ -112,7 +112,7 @@ class Watch:
         self._used_s = 0.0
 
     def passed_s(self) -> float:
-        """Returns the seconds so far. Of processes that have ended, those count that their parents have waited for."""
+        """Returns the seconds so far. An ended process counts if its parent has waited for it."""
         if self._by_clock:
             return self._before_s + time.monotonic() - self._began_s
         self._used_s = max(self._used_s, used_by_session_s(self._session))
@@ -151,7 +151,7 @@ def _watched(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and all that it has started."""
+    """Ends a process and all processes that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

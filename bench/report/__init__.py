@@ -1,1 +1,1 @@
-"""Findings: rows, tables, charts, aims, and the machine that they were measured on."""
+"""Reports findings: rows, tables, charts, targets, and the machine that they were measured on."""

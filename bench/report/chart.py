@@ -1,4 +1,4 @@
-"""Findings as a picture: decisions beside the floor, memory beside a dictionary, and threads beside one."""
+"""Draws findings: decisions beside the floor, memory beside a dictionary, and threads beside one thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES: Final = (
 
 
 def draw(rows: Sequence[Row], path: Path) -> bool:
-    """Write the picture, if there are a chart's worth of rows. Returns whether there is one."""
+    """Draws the picture if there are enough rows for a chart. Returns whether it did."""
     try:
         matplotlib: Any = import_module("matplotlib")
     except ImportError:
@@ -65,7 +65,7 @@ def _bars(axis: Any, title: str, bars: list[tuple[str, float]]) -> None:
         FLOOR_COLOUR if name.startswith("floor") else OURS_COLOUR if name.startswith("reconverge") else OTHERS_COLOUR
         for name in names
     ]
-    # From one on, to either side: on a scale of ratios a bar has no other beginning.
+    # Bars begin at 1 and go to either side: on a scale of ratios there is no zero.
     axis.barh(range(len(names)), [value - 1 for value in values], left=1, color=colours, log=True)
     axis.set_yticks(range(len(names)), names, fontsize=8)
     axis.axvline(1.0, color=FLOOR_COLOUR, linewidth=0.8)

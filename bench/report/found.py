@@ -1,4 +1,4 @@
-"""The findings of a measurement: medians with their spread, as ratios to something measured beside it."""
+"""The findings of a measurement: medians with their spread, as ratios to a measurement beside it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from statistics import median, quantiles
 from typing import Any, Final
 
 WIDE: Final = 0.1
-"""A spread that is narrower, in parts of the median, is not shown."""
+"""The spread, in parts of the median, from which on it is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Several measurements of one thing."""
+    """The median and the spread of several measurements of one value."""
 
     median: float
     low: float
-    """A quarter of them are below."""
+    """The lower quartile."""
     high: float
-    """A quarter of them are above."""
+    """The upper quartile."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one."""
+        """Returns the spread of at least one value."""
         if len(values) == 1:
             return cls(values[0], values[0], values[0])
         low, _, high = quantiles(values, n=4, method="inclusive")
@@ -31,32 +31,32 @@ class Spread:
 
     @property
     def varies(self) -> bool:
-        """Whether there is a spread to show: what was counted once has none, a narrow one means little."""
+        """Returns whether the spread is to be shown: a single count has none, and a narrow one means little."""
         return self.high - self.low > WIDE * abs(self.median)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing in one case."""
+    """The finding on one thing in one case."""
 
     part: str
     case: str
     what: str
     beside: str = ""
-    """The other side of the ratio."""
+    """The name of the thing to which the ratio compares."""
     ratio: Spread | None = None
     measured: Spread | None = None
     unit: str = ""
     missing: str = ""
-    """Why there are no numbers."""
+    """The reason why there are no numbers; else empty."""
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Returns the fields for a JSON file."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Row:
-        """From a file."""
+        """Returns the row of a JSON file."""
         spreads: dict[str, Any] = {
             name: Spread(**fields[name]) for name in ("ratio", "measured") if fields[name] is not None
         }
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """All of one part, and when, where and on what it was measured."""
+    """All rows of one part, and the date, the place and the machine of the measurement."""
 
     name: str
     about: dict[str, Any]
@@ -73,7 +73,7 @@ class Part:
 
 
 def find(rows: Iterable[Row], part: str, case: str, what: str) -> Row | None:
-    """The row of that name, if it has numbers."""
+    """Returns the row of that part, case and name, if it has numbers; else None."""
     for row in rows:
         if (row.part, row.case, row.what) == (part, case, what) and not row.missing:
             return row

@@ -1,4 +1,4 @@
-"""When, where and on what something was measured."""
+"""Records the date, the code and the machine of a measurement."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ PACKAGES: Final = (
 MEASURED: Final = ("agent", "sync")
 CACHES: Final = Path("/sys/devices/system/cpu/cpu0/cache")
 CORES_OWN: Final = ("1", "2")
-"""Levels of caches that cores do not share."""
+"""The levels of caches that each core has for itself."""
 OWN_CACHE: Final = 1 << 20
 LARGEST_CACHE: Final = 32 << 20
 BUSY: Final = 0.5
-"""With so many others to each processor, a machine is busy with other work."""
+"""A machine is busy if it has this many running processes of others, or more, for each processor."""
 
 
 def circumstances() -> dict[str, Any]:
-    """To be noted before anything is measured, as that makes the machine busy."""
+    """Returns the circumstances of a measurement; to be called before it, as it makes the machine busy."""
     processors = os.cpu_count() or 1
     load = os.getloadavg()[0]
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        # The last one that changed what is measured; later ones may get other names before they are published.
+        # The last commit that changed the measured code; later ones may get other names before they are published.
         "commit": _said_by("git", "log", "-1", "--format=%h", "--abbrev=12", "--", *MEASURED) or "unknown",
         "changed": bool(_said_by("git", "status", "--porcelain", "--", *MEASURED)),
         "processors": processors,
@@ -56,18 +56,18 @@ def circumstances() -> dict[str, Any]:
 
 
 def in_a_sentence(about: dict[str, Any]) -> str:
-    """When and where it was measured, for readers of the table."""
+    """Returns a sentence on the date and the place of a measurement, for readers of the table."""
     return f"{moment(about)} {place(about)}"
 
 
 def moment(about: dict[str, Any]) -> str:
-    """The code that was measured, when, and how busy the machine was."""
+    """Returns the commit of the measured code, the date, and the load of the machine."""
     state = f", on a busy machine (load {about['load']:g} before)" if about["busy"] else ""
     return f"Commit `{about['commit']}`{' with changes' if about['changed'] else ''}, {about['date']}{state}."
 
 
 def place(about: dict[str, Any]) -> str:
-    """The machine, and the versions of all that is not ours."""
+    """Returns the name of the machine, and the versions of all software that is not part of this project."""
     packages = ", ".join(f"{name} {number}" for name, number in about["packages"].items() if number is not None)
     return (
         f"{about['processors']} processors ({about['model']}), Python {about['python']}, "
@@ -76,7 +76,7 @@ def place(about: dict[str, Any]) -> str:
 
 
 def caches() -> tuple[int, int]:
-    """How many bytes the largest cache of one core has, and the largest of all; as is usual where nothing tells."""
+    """Returns the bytes of one core's largest cache, and of the largest of all; usual values if unknown."""
     sizes = [OWN_CACHE, LARGEST_CACHE]
     own = 0
     for each in sorted(CACHES.glob("index*")):

@@ -1,4 +1,4 @@
-"""Findings as Markdown: a table for each part, and one of aims."""
+"""Writes findings as Markdown: a table for each part, and one of targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.report.machine import moment, place
 from bench.report.targets import TARGETS, judged
 
 COLUMNS_MAX: Final = 4
-"""With more cases than that, a table is turned or divided."""
+"""The most cases of a table: with more, the table is turned or divided."""
 CELLS: Final = (
     "Each cell: the median **ratio** to something measured beside it, in brackets its middle half where that is wider\n"
     "than a tenth of it, and the median measured. The JSON beside this page has all spreads."
@@ -19,7 +19,7 @@ WHAT_IS_FELT: Final = "[Speed where it is felt](speed.md) has aims of requests, 
 
 
 def page(parts: Sequence[Part]) -> str:
-    """All of it; a machine that all parts were measured on stands once, above them."""
+    """Returns the page of all parts; a machine that all parts were measured on is named once, at the top."""
     rows = [row for part in parts for row in part.rows]
     lines = ["# Results", "", CELLS]
     places = {place(part.about) for part in parts}
@@ -33,7 +33,7 @@ def page(parts: Sequence[Part]) -> str:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """One part: what was measured below each other, cases side by side."""
+    """Returns the table of one part: measured things are rows, cases are columns."""
     cases = list(dict.fromkeys(row.case for row in rows))
     names = list(dict.fromkeys(row.what for row in rows))
     cells = {(row.what, row.case): cell(row) for row in rows}
@@ -53,7 +53,7 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _grid(corner: str, down: Sequence[str], across: Sequence[str], cells: dict[tuple[str, str], str]) -> Iterator[str]:
-    """A table without the lines in which nothing stands; a column of zeros alone is a sentence below it."""
+    """Returns a table without empty lines; a sentence below it stands for a column of zeros."""
     down = [name for name in down if any((name, other) in cells for other in across)]
     zeros = [other for other in across if {cells.get((name, other)) for name in down} == {"0"}]
     across = [other for other in across if other not in zeros]
@@ -66,7 +66,7 @@ def _grid(corner: str, down: Sequence[str], across: Sequence[str], cells: dict[t
 
 
 def cell(row: Row) -> str:
-    """Ratio, spread, and the time itself."""
+    """Returns the text of a cell: the ratio, the spread, and the time itself."""
     if row.missing:
         return f"missing: {row.missing}"
     parts = []
@@ -78,7 +78,7 @@ def cell(row: Row) -> str:
 
 
 def aims(rows: Iterable[Row]) -> Iterator[str]:
-    """Yields the table of aims."""
+    """Yields the lines of the table of targets."""
     yield "| what | aim | measured | verdict |"
     yield "|---|---|---|---|"
     for target, value, _ in judged(rows, TARGETS):
@@ -91,7 +91,7 @@ def aims(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def number(value: float) -> str:
-    """With about three digits."""
+    """Returns a number with about three significant digits."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.3g}"

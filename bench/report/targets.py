@@ -1,4 +1,4 @@
-"""Aims, beside the measurements."""
+"""The targets, with the measured figures beside them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Measured: TypeAlias = Callable[[Iterable[Row]], float]
 
 
 class NotMeasured(Exception):
-    """A row is not there."""
+    """Raised if a row is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure and where it should be."""
+    """A figure with the bound that it should keep."""
 
     what: str
     unit: str
@@ -45,22 +45,22 @@ class Target:
     at_least: bool
     measured: Callable[[Iterable[Row]], float]
     floor: Callable[[Iterable[Row]], float] | None = None
-    """The least that something like it costs, measured in the same run and in the same unit."""
+    """A function that returns the floor: the least cost of something like it, measured in the same run and unit."""
     floor_before: float | None = None
-    """The floor in the run by which the bound was set, if one is known that is measured as `floor` is."""
+    """The floor in the run from which the bound was chosen, if one is known that is measured as `floor` is."""
 
     def met(self, value: float) -> bool:
-        """Whether it is where it should be."""
+        """Returns whether a figure keeps the bound."""
         return value >= self.bound if self.at_least else value <= self.bound
 
     @property
     def in_floors(self) -> float | None:
-        """The bound, in floors of the run by which it was set."""
+        """Returns the bound as a multiple of the floor in the run from which it was chosen."""
         return None if self.floor_before is None else self.bound / self.floor_before
 
 
 def judged(rows: Iterable[Row], targets: Iterable[Target]) -> list[tuple[Target, float | None, float | None]]:
-    """Each with what was measured and its floor, or None for what was not."""
+    """Yields each target with the measured figure and its floor, or None if they were not measured."""
     rows = list(rows)
     return [(target, _if_measured(target.measured, rows), _if_measured(target.floor, rows)) for target in targets]
 
@@ -106,7 +106,10 @@ def _quotient(part: str, case: str, dividend: str, divisor: str) -> Callable[[It
 
 
 def _times(case: str, slower: str, faster: str) -> Callable[[Iterable[Row]], float]:
-    """How many times as long the one takes. Not by their floors: who empties the caches makes his own floor dearer."""
+    """Returns the quotient of the two times.
+
+    It is not the quotient of ratios to floors: a limiter that empties the caches makes its own floor slower.
+    """
     return _quotient(decisions.PART, case, slower, faster)
 
 
@@ -134,11 +137,11 @@ def _added(case: str, what: str, floor: str, bound_us: float, floor_before_us: f
 
 
 Aim: TypeAlias = tuple[float, float | None]
-"""The bound, and the floor in the run by which it was set."""
+"""The bound, and the floor in the run from which it was chosen."""
 
 
 def _felt(what: str, name: str, floor: str, p50_us: Aim, p99_us: Aim | None = None) -> list[Target]:
-    """Makes targets for one call after 3 ms in which something else was done."""
+    """Makes targets for one call after 3 ms of other work."""
     return [
         _at_most(
             f"one `allow` after 3 ms, {what}: {percentile}",
@@ -235,7 +238,7 @@ SPEED: Final = (
         _value(pieces.PART, pieces.DEMO, pieces.FLOOR),
     ),
 )
-"""The targets of `bench.speed`: times that are felt."""
+"""The targets of `bench.speed`: times that users feel."""
 
 TARGETS: Final = (
     _at_most("`allow`, 10 k keys", 1.3, "floors", _ratio(decisions.PART, HOT, ALLOW)),
@@ -257,4 +260,4 @@ TARGETS: Final = (
     ),
     _at_least("8 threads decide as much as one", 0.9, "of one", _ratio(threads.PART, threads.case_of(8), threads.OURS)),
 )
-"""The targets of `bench`: the cost of a decision beside that of others."""
+"""The targets of `bench`: the cost of a decision beside that of other limiters."""

@@ -21,12 +21,12 @@ from bench.shedding.service import GATES, OURS, served
 
 SEED: Final = 1
 LATE_S_MAX: Final = 0.25
-"""Requests that were sent so late say that the machine had no time for the generator."""
+"""A request sent later than this, in seconds, shows that the machine had no time for the generator."""
 TRIES: Final = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what the command line says. Returns the status to end with."""
+    """Measures the cases that the command line names. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.shedding", description="Load shedding, in a closed loop.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all of them by default")
     parser.add_argument("--quick", action="store_true", help="a short run of ours, which shows that it works")
@@ -60,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _undisturbed(case: str, gate: str, timeline: Timeline) -> tuple[list[Answer], bool]:
-    """Run it again if the machine had no time for the generator. Returns the answers, and whether it had at last."""
+    """Runs a case again if the machine had no time for the generator.
+
+    Returns the answers, and whether it had at last.
+    """
     left = TRIES
     while True:
         left -= 1
@@ -96,7 +99,7 @@ def _admissions(costs: Mapping[str, admission.Cost]) -> str:
 
 
 def _server() -> dict[str, str]:
-    """The server and the event loop, which has its own way to accept connections."""
+    """Runs the server and its event loop, which has its own way to accept connections."""
     found = {}
     for name in ("uvicorn", "uvloop", "httptools"):
         with suppress(PackageNotFoundError):

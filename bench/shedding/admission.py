@@ -31,19 +31,19 @@ DEFAULT: Final = "the default stack: concurrency, worker"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The time that a stack adds to a request, beside that of the bare application; in µs."""
+    """The time of a request with a stack and without one, in microseconds."""
 
     added_us: Spread
     bare_us: Spread
 
     @property
     def ratio(self) -> float:
-        """The request with the stack, in those without."""
+        """Returns the time with the stack as a multiple of the time without it."""
         return (self.bare_us.median + self.added_us.median) / self.bare_us.median
 
 
 def measure(*, quick: bool) -> Mapping[str, Cost]:
-    """Each stack by turns with the bare application."""
+    """Measures each stack in turn with the bare application."""
     return asyncio.run(_measure(quick=quick))
 
 
@@ -54,7 +54,7 @@ async def _measure(*, quick: bool) -> Mapping[str, Cost]:
     costs: dict[str, Cost] = {}
     for name, app in stacks.items():
         made = driven(app)
-        for number in range(KEYS):  # each key is known, and a thread measures the loop
+        for number in range(KEYS):  # each key is known by then, and a thread measures the loop
             made[0](scope_of(number))
             if number % 100 == 0:
                 await asyncio.sleep(0)

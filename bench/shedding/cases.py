@@ -22,12 +22,12 @@ USER: Final = "user"
 PREFETCH: Final = "prefetch"
 STREAMS: Final = (USER, PREFETCH)
 TIMEOUT_S: Final = 1.0
-"""A client that has waited for so long has no use for the answer."""
+"""The time, in seconds, for which a client waits: later answers are of no use to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """How long it is calm, how long there is trouble, and how long it is calm again; in seconds."""
+    """The lengths of the three phases of a case, in seconds: calm, in trouble, and calm again."""
 
     calm_s: float
     trouble_s: float
@@ -35,16 +35,16 @@ class Timeline:
 
     @property
     def trouble_ends_s(self) -> float:
-        """When the trouble is over, since the beginning."""
+        """Returns the end of the trouble, in seconds since the beginning."""
         return self.calm_s + self.trouble_s
 
     @property
     def ends_s(self) -> float:
-        """When all is over."""
+        """Returns the end of the case, in seconds since the beginning."""
         return self.trouble_ends_s + self.after_s
 
     def troubled(self, moment_s: float) -> bool:
-        """Whether there is trouble at this moment."""
+        """Returns whether there is trouble at this moment."""
         return self.calm_s <= moment_s < self.trouble_ends_s
 
 
@@ -54,13 +54,13 @@ QUICK: Final = Timeline(1.0, 3.0, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A service and its traffic; of pairs the first is for calm times, the second for trouble.
+    """A service and its traffic. The first value of a pair is for calm times, the second for trouble.
 
     Args:
-        title: what is shown above a chart.
-        workers: of the pool; 0 for an event loop that computes.
-        rates: requests a second, by stream.
-        service_s: how long one request keeps a worker, or the loop, busy.
+        title: the title of the chart.
+        workers: the number of the pool's workers; 0 for an event loop that computes.
+        rates: the requests per second, by stream.
+        service_s: the time for which one request occupies a worker, or the loop.
     """
 
     title: str
@@ -69,7 +69,7 @@ class Case:
     service_s: tuple[float, float]
 
     def due(self, timeline: Timeline, seed: int) -> Iterator[tuple[float, str]]:
-        """When requests are due, in seconds since the beginning, and of which stream; in order, the same each time."""
+        """Yields the moments of the requests, in seconds since the beginning, each with its stream; always the same."""
         return merge(*(self._stream(name, timeline, Random(f"{seed}/{name}")) for name in STREAMS))
 
     def _stream(self, name: str, timeline: Timeline, random: Random) -> Iterator[tuple[float, str]]:

@@ -1,4 +1,4 @@
-"""The pictures of `make bench-shedding`: the closed loop by case, the damping, and the responses of the limits."""
+"""Draws the pictures of `make bench-shedding`: the closed loop by case, the damping, the responses of the limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Runs = Mapping[tuple[str, str], Sequence[Answer]]
 
 
 def _pyplot() -> Any:
-    """Matplotlib's, or None where it is not installed."""
+    """Imports and returns matplotlib's pyplot; returns None if it is not installed."""
     try:
         matplotlib: Any = import_module("matplotlib")
     except ImportError:
@@ -33,7 +33,7 @@ def _pyplot() -> Any:
 
 
 def draw_runs(runs: Runs, timeline: Timeline, path: Path) -> bool:
-    """The goodput of both streams and the rejected share, case by case. Returns whether there is a picture."""
+    """Draws the goodput of both streams and the rejected share, case by case. Returns whether it did."""
     pyplot = _pyplot()
     cases = [case for case in CASES if any(key[0] == case for key in runs)]
     if pyplot is None or not cases:
@@ -75,7 +75,7 @@ def _frame(axis: Any, timeline: Timeline) -> None:
 
 
 def draw_damping(path: Path) -> bool:
-    """The rejected fraction after a step of the load: the default gains, gains that swing, and AIMD."""
+    """Draws the rejected fraction after a step of the load: with default gains, with gains that swing, with AIMD."""
     pyplot = _pyplot()
     if pyplot is None:
         return False
@@ -99,7 +99,7 @@ def draw_damping(path: Path) -> bool:
 
 
 def draw_responses(path: Path) -> bool:
-    """The adaptive limits over time: a step, a ramp, noise; ten workers need a limit of ten."""
+    """Draws the adaptive limits over time for a step, a ramp and noise; ten workers need a limit of ten."""
     pyplot = _pyplot()
     if pyplot is None:
         return False

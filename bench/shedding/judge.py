@@ -30,20 +30,20 @@ Shares = list[tuple[float, float]]
 
 
 def goodput(answers: Sequence[Answer], since_s: float, until_s: float, *, user: bool) -> float:
-    """The fraction of a stream that was served in time; 1 if nothing was asked."""
+    """Returns the fraction of a stream's requests that were answered in time; 1 if there were none."""
     asked = [each for each in answers if each.user == user and since_s <= each.due_s < until_s]
     good = [each for each in asked if each.status == OK and each.took_s <= TIMEOUT_S]
     return len(good) / len(asked) if asked else 1.0
 
 
 def goodputs(answers: Sequence[Answer], ends_s: float, *, user: bool) -> Shares:
-    """The goodput of a stream in each slice."""
+    """Returns the goodput of a stream in each slice."""
     starts = [at * SLICE_S for at in range(int(ends_s / SLICE_S))]
     return [(start, goodput(answers, start, start + SLICE_S, user=user)) for start in starts]
 
 
 def rejected_shares(answers: Sequence[Answer], ends_s: float) -> Shares:
-    """The rejected share of all that was due in each slice."""
+    """Returns the rejected share of all requests that were due in each slice."""
     asked = [0] * int(ends_s / SLICE_S)
     gone = [0] * len(asked)
     for each in answers:
@@ -57,7 +57,7 @@ def rejected_shares(answers: Sequence[Answer], ends_s: float) -> Shares:
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """How a share behaves after a change: its final value, how far off it is when it should have settled, crossings."""
+    """The behaviour of a share after a change: its final value, distance from it, and crossings."""
 
     final: float
     off: float
@@ -65,12 +65,12 @@ class Settling:
 
     @property
     def settles(self) -> bool:
-        """Whether it is as it should be."""
+        """Returns whether the share settles as it should."""
         return self.off <= BAND and self.crossings <= CROSSINGS_MAX
 
 
 def settling(shares: Shares, since_s: float, until_s: float) -> Settling:
-    """How the share behaves from a change until the next one, or the end."""
+    """Returns the behaviour of the share from a change until the next one, or until the end."""
     inside = [(at, share) for at, share in shares if since_s <= at and at + SLICE_S <= until_s]
     last = [share for at, share in inside if at >= until_s - FINAL_S]
     final = sum(last) / len(last) if last else 0.0
@@ -85,7 +85,7 @@ class Verdict:
     """The result of one run."""
 
     users: float
-    """The goodput of users, over all of it."""
+    """The goodput of users over the whole run."""
     users_in_trouble: float
     prefetch_in_trouble: float
     trouble: Settling
@@ -93,7 +93,7 @@ class Verdict:
 
     @property
     def failings(self) -> list[str]:
-        """Returns the failings, a sentence each."""
+        """Returns a sentence for each failing."""
         found = []
         if self.users < GOODPUT_MIN:
             found.append(f"{self.users:.2%} of the users' requests were served in time, less than {GOODPUT_MIN:.1%}")
@@ -106,7 +106,7 @@ class Verdict:
 
 
 def verdict_of(answers: Sequence[Answer], timeline: Timeline) -> Verdict:
-    """Judges these answers."""
+    """Returns the verdict on these answers."""
     shares = rejected_shares(answers, timeline.ends_s)
     begins_s, ends_s = timeline.calm_s, timeline.trouble_ends_s
     return Verdict(

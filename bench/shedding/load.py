@@ -1,8 +1,8 @@
-"""Sends the traffic of a case, and tells what became of each request; runs in a process of its own."""
+"""Sends the traffic of a case, and records the answer to each request; runs in a process of its own."""
 
-# Requests are due when they are due, whatever the service does: clients do not slow down because it is slow. A request
-# that has no answer within its timeout is lost, and its connection closed, as clients do. How late requests were sent
-# is printed as well: a generator that could not keep its times has measured the machine, and not the service.
+# Requests are sent when they are due, even if the service is slow: clients do not slow down because it is slow. A
+# request that has no answer within its timeout is lost, and its connection closed, as clients do. The report also has
+# the delay of late requests: a generator that could not keep its times has measured the machine, and not the service.
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from reconverge.clock import SECOND_NS
 
 HEAD: Final = b"GET / HTTP/1.1\r\nHost: bench\r\n"
 REQUESTS: Final = {True: HEAD + b"X-Traffic-Class: critical\r\n\r\n", False: HEAD + b"\r\n"}
-"""By whether a user has asked."""
+"""The bytes of a request, by whether a user has made it."""
 LENGTH: Final = b"\r\ncontent-length: "
 LOST: Final = 0
-"""In place of a status: there was no answer in time."""
+"""The status of a request without an answer in time."""
 LEAD_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one request. `due_s` is since the beginning; `status` 0 means that none came in time."""
+    """The answer to one request.
+
+    `due_s` is in seconds since the beginning; `status` is 0 if no answer came in time.
+    """
 
     due_s: float
     user: bool
@@ -39,21 +42,21 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """All that a generator has to tell; `late_s` is how late the latest request was sent."""
+    """The report of a generator; `late_s` is the delay of the latest request."""
 
     answers: list[Answer]
     late_s: float
 
 
 def drive(case: str, port: int, timeline: Timeline, seed: int) -> Heard:
-    """Send the whole traffic of a case."""
+    """Sends the whole traffic of a case."""
     times = [timeline.calm_s, timeline.trouble_s, timeline.after_s]
     found = in_a_process("bench.shedding.load", {"case": case, "port": port, "times": times, "seed": seed})
     return Heard([Answer(*each) for each in found["answers"]], found["late_s"])
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time on one connection."""
+    """A connection, which has one request at a time."""
 
     def __init__(self, generator: _Generator) -> None:
         self._generator = generator
@@ -68,7 +71,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def ask(self, due_s: float, *, user: bool) -> None:
-        """Send a request that was due at this moment."""
+        """Sends a request that was due at this moment."""
         self._due_s, self._user, self._buffer = due_s, user, b""
         assert self._transport is not None
         left_s = max(0.0, due_s + TIMEOUT_S - self._generator.now_s())
@@ -82,7 +85,7 @@ class _Connection(asyncio.Protocol):
             self._done(int(head[9:12]))
             self._generator.idle.append(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # as the protocol has it
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the protocol has this argument
         if self in self._generator.idle:
             self._generator.idle.remove(self)
         self._done(LOST)
@@ -98,13 +101,13 @@ class _Connection(asyncio.Protocol):
             self._generator.note(self._due_s, status, user=self._user)
 
     def close(self) -> None:
-        """Close it, whatever is under way."""
+        """Closes the connection, even if a request is under way."""
         if self._transport is not None:
             self._transport.abort()
 
 
 class _Generator:
-    """Sends requests when they are due, over as many connections as that takes."""
+    """Sends requests when they are due, over as many connections as they need."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -115,15 +118,15 @@ class _Generator:
         self._opening: set[asyncio.Task[None]] = set()
 
     def now_s(self) -> float:
-        """Seconds since the beginning."""
+        """Returns the seconds since the beginning."""
         return (time.monotonic_ns() - self.begins_ns) / SECOND_NS
 
     def note(self, due_s: float, status: int, *, user: bool) -> None:
-        """One request is over."""
+        """Notes that a request has ended."""
         self.answers.append((due_s, user, status, self.now_s() - due_s))
 
     async def run(self, case: str, timeline: Timeline, seed: int) -> None:
-        """Send the traffic of a case."""
+        """Sends the traffic of a case."""
         self.begins_ns = time.monotonic_ns() + round(LEAD_S * SECOND_NS)
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(b"GET %s%d HTTP/1.1\r\nHost: bench\r\n\r\n" % (BEGIN.encode(), self.begins_ns))

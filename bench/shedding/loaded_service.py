@@ -81,7 +81,7 @@ class SimulatedGate(Protocol):
 class NoGate:
     """A load shedder that admits every request."""
 
-    def enter(self, rank: int, now_ns: int) -> object | None:  # noqa: ARG002  # as the protocol has it
+    def enter(self, rank: int, now_ns: int) -> object | None:  # noqa: ARG002  # the protocol has this argument
         return self
 
     def leave(self, token: object, now_ns: int) -> None:

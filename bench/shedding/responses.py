@@ -23,7 +23,7 @@ from reconverge.shedding.worker.controller import Controller
 from reconverge.shedding.worker.signals import LAG_TARGET_S
 
 Line = list[tuple[float, float]]
-"""Moments in seconds, and values."""
+"""Moments in seconds, each with a value."""
 SECONDS: Final = 90.0
 STEP_S: Final = 0.05
 ALGORITHMS: Final[Mapping[str, Callable[[], Algorithm]]] = {
@@ -36,7 +36,7 @@ LOADS: Final = (1.5, 4.0, 12.0)
 
 
 def constant(value: float) -> Callable[[float], float]:
-    """The same at every moment."""
+    """Returns a function with the same value at every moment."""
     return lambda _: value
 
 
@@ -45,7 +45,7 @@ PATTERNS: Final[Mapping[str, tuple[Callable[[float], float], Callable[[float], f
     "ramp: from 50 to 400 requests a second": (lambda t: 50.0 + 350.0 * min(1.0, t / 70.0), constant(0.05), 0.5),
     "noise: work varies by 1.5 times its mean": (constant(400.0), constant(0.05), 1.5),
 }
-"""The rate, the time of service, and the spread of the latter, by what is drawn."""
+"""The rate of requests, the service time, and the spread of the service time, by the title of the picture."""
 
 
 class _Gate:
@@ -61,7 +61,7 @@ class _Gate:
         return None if isinstance(answer, ShedRefusal) else answer
 
     def leave(self, token: object, now_ns: int) -> None:
-        ticket: Ticket = token  # type: ignore[assignment]  # as entered
+        ticket: Ticket = token  # type: ignore[assignment]  # the token that `enter` returned
         ticket.finish(now_ns, "served")
 
     def measure(self, lag_ns: int, now_ns: int) -> None:  # noqa: ARG002  # a pool has no lag
@@ -72,7 +72,7 @@ class _Gate:
 
 
 def limits_of(algorithm: str, pattern: str) -> Line:
-    """The limit over time."""
+    """Returns the limit over time."""
     rate, service_s, spread = PATTERNS[pattern]
     gate = _Gate(ALGORITHMS[algorithm]())
     Service(gate, [LoadStream(0, rate)], service_s, Random(7), workers=10, loop=False, spread=spread).run(SECONDS)
@@ -80,7 +80,7 @@ def limits_of(algorithm: str, pattern: str) -> Line:
 
 
 def controlled(load: float, gains: Gains | None = None) -> Line:
-    """The rejected fraction over time, with so many times the load that fits."""
+    """Returns the rejected fraction over time, for a load that is `load` times the capacity."""
     controller, wait_s = Controller(gains), 0.0
     line: Line = []
     for step in range(round(40.0 / STEP_S)):
@@ -91,7 +91,10 @@ def controlled(load: float, gains: Gains | None = None) -> Line:
 
 
 def additive(load: float) -> Line:
-    """The admitted fraction by AIMD, as many shedders have it: a tenth less above the target, a point more below."""
+    """Returns the rejected fraction by AIMD, as in many shedders, which change the admitted fraction.
+
+    Above the target, it shrinks by a tenth; below the target, it grows by a hundredth of the whole.
+    """
     admitted, wait_s = 1.0, 0.0
     line: Line = []
     for step in range(round(40.0 / STEP_S)):

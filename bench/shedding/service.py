@@ -1,7 +1,7 @@
 """The service of `make bench-shedding`: an ASGI application under uvicorn, whose capacity changes with time."""
 
-# A handler that computes is played by one that sleeps on the thread of the event loop: the loop is as blocked, and the
-# length of it does not depend on what else the machine does. A pool is played by a semaphore and a sleep of asyncio.
+# A sleep on the thread of the event loop stands for a handler that computes: it blocks the loop as well, and its length
+# does not depend on other work of the machine. A semaphore and a sleep of asyncio stand for a pool.
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FIXED: Final = "a fixed limit of 20"
 OURS: Final = "reconverge"
 GATES: Final = (NONE, FIXED, OURS)
 FIXED_LIMIT: Final = 20
-"""Twice the workers of the pool: what an operator might choose who has measured it in calm times."""
+"""A limit of twice the pool's workers, which an operator might choose after measurements in calm times."""
 BEGIN: Final = "/begin/"
-"""Behind it stands the moment at which the case begins, in nanoseconds of the monotonic clock."""
+"""The beginning of a path, before the moment at which the case begins, in nanoseconds of the monotonic clock."""
 
 
 class Service:
-    """Answers every request with the same two bytes, as soon as it can."""
+    """An application that answers every request with the same two bytes, as soon as it can."""
 
     def __init__(self, case: Case, timeline: Timeline) -> None:
         self._case = case
@@ -44,27 +44,27 @@ class Service:
         self.begins_ns = time.monotonic_ns()
 
     async def __call__(self, _scope: Any, _receive: Any, send: Any) -> None:
-        """Serve one request, as ASGI has it."""
+        """Serves one ASGI request."""
         pool: AbstractAsyncContextManager[Any] = nullcontext() if self._pool is None else self._pool
         async with pool:
             troubled = self._timeline.troubled((time.monotonic_ns() - self.begins_ns) / SECOND_NS)
             service_s = self._case.service_s[troubled]
             if self._pool is None:
-                time.sleep(service_s)  # noqa: ASYNC251  # what is to be shed for
+                time.sleep(service_s)  # noqa: ASYNC251  # the blocked loop is the reason to shed
             else:
                 await asyncio.sleep(service_s)
         await _answer(send)
 
 
 class Begun:
-    """Lets the load generator say when the case begins, past all that decides about requests."""
+    """Lets the load generator set the beginning of the case, by a request that no limiter decides."""
 
     def __init__(self, app: Any, service: Service) -> None:
         self._app = app
         self._service = service
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request, as ASGI has it."""
+        """Serves one ASGI request."""
         if scope["type"] == "http" and scope["path"].startswith(BEGIN):
             self._service.begins_ns = int(scope["path"].removeprefix(BEGIN))
             await _answer(send)
@@ -78,7 +78,7 @@ async def _answer(send: Any) -> None:
 
 
 def gated(gate: str, app: Any) -> Any:
-    """The application behind what decides about its requests."""
+    """Returns the application behind the limiter named `gate`."""
     if gate == NONE:
         return app
     if gate == FIXED:
@@ -88,14 +88,14 @@ def gated(gate: str, app: Any) -> Any:
 
 
 def application() -> Any:
-    """Returns the application that uvicorn serves, by the environment."""
+    """Returns the application that uvicorn serves, as the environment names it."""
     service = Service(CASES[os.environ[CASE]], Timeline(*map(float, os.environ[TIMES].split(","))))
     return Begun(gated(os.environ[GATE], service), service)
 
 
 @contextmanager
 def served(case: str, gate: str, timeline: Timeline) -> Iterator[int]:
-    """Serve a case on a loopback port, in a process of its own; gives the port."""
+    """Serves a case on a loopback port, in a process of its own; yields the port."""
     port = free_port()
     times = f"{timeline.calm_s},{timeline.trouble_s},{timeline.after_s}"
     path = os.pathsep.join(map(str, (ROOT, ROOT / "agent", ROOT / "sync")))
@@ -107,5 +107,5 @@ def served(case: str, gate: str, timeline: Timeline) -> Iterator[int]:
         wait_for(port)
         yield port
     finally:
-        process.kill()  # a service without a limiter would first serve what no client waits for any more
+        process.kill()  # a service without a limiter would first answer requests for which no client waits any more
         process.wait()

@@ -1,4 +1,4 @@
-"""The applications that are driven in `bench.web.served`: each does nothing, without a limiter or behind one.
+"""The applications that `bench.web.served` drives: each does nothing, without a limiter or behind one.
 
 `BENCH_LIMITER` names the limiter; `BENCH_REDIS` is the port of the Redis. Every request has a key among a thousand, or
 among `BENCH_KEYS`. `BENCH_INTERVAL` is the sync interval in seconds, and `BENCH_QUOTA` the limit of each key.
@@ -28,25 +28,25 @@ REDIS: Final = f"redis://127.0.0.1:{os.environ.get('BENCH_REDIS', '6379')}/0"
 STORAGE: Final = f"reconverge+{REDIS}" if DROP_IN else REDIS
 
 if LIMITER:
-    logging.getLogger("reconverge").setLevel(logging.ERROR)  # this process serves, and outages are wanted
+    logging.getLogger("reconverge").setLevel(logging.ERROR)  # the measured outages are on purpose
 
 _keys = cycle([f"customer-{number:04}" for number in range(KEYS)])
 
 
 def next_key(_request: object = None) -> str:
-    """Whose request it is; drawn here, because the load generator sends but one kind."""
+    """Returns the key of a request; it is drawn here, because the load generator sends only one kind of request."""
     return next(_keys)
 
 
 def _storage() -> str:
-    """Where slowapi and Flask-Limiter count."""
+    """Returns the URL of the storage in which slowapi and Flask-Limiter count."""
     if DROP_IN:
         import_module("reconverge.integrations.limits_storage")
     return STORAGE
 
 
 def fastapi() -> Any:
-    """For uvicorn: `--factory bench.web.applications:fastapi`."""
+    """Returns the application for uvicorn: `--factory bench.web.applications:fastapi`."""
     app = peer("fastapi").FastAPI()
     request_type = peer("starlette.requests").Request
     refusal = peer("fastapi").HTTPException
@@ -54,7 +54,7 @@ def fastapi() -> Any:
         limiter = peer("slowapi").Limiter(key_func=next_key, storage_uri=_storage())
         app.state.limiter = limiter
 
-        async def limited(request: Any) -> str:  # noqa: ARG001  # slowapi asks for it
+        async def limited(request: Any) -> str:  # noqa: ARG001  # slowapi requires this argument
             return "ok"
 
         limited.__annotations__["request"] = request_type
@@ -80,7 +80,7 @@ def fastapi() -> Any:
 
 
 def flask() -> Any:
-    """For gunicorn: `bench.web.applications:flask()`."""
+    """Returns the application for gunicorn: `bench.web.applications:flask()`."""
     module = peer("flask")
     app = module.Flask("bench")
     allow = Agent(REDIS, namespace="bench").limit("bench", QUOTA).allow if LIMITER == BY_HAND else None

@@ -1,6 +1,6 @@
-"""The cost of `limits`, Flask-Limiter and slowapi on a storage of ours, beside their own in the same Redis, by turns.
+"""Measures `limits`, Flask-Limiter and slowapi on our storage and on their own in the same Redis, in turn.
 
-    python -m bench.web.drop_in [--quick]
+python -m bench.web.drop_in [--quick]
 
 Prints the tables that docs/guide/migration.md sums up. Needs the packages of the extra `bench`, and `wrk` for the
 applications.
@@ -45,7 +45,7 @@ class Round(NamedTuple):
 
 
 def main() -> None:
-    """Measure, and print as Markdown."""
+    """Makes all measurements, and prints them as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a short run, which shows that it works")
     quick = parser.parse_args().quick
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def strategies(strategy: str, *, rounds: int) -> None:
-    """One strategy of `limits` on each storage, by turns."""
+    """Measures one strategy of `limits` on each storage, in turn."""
     with redis_on_loopback() as port, ExitStack() as last_words:
         uris = {
             THEIRS: f"redis://127.0.0.1:{port}/0",
@@ -67,7 +67,7 @@ def strategies(strategy: str, *, rounds: int) -> None:
         }
         hits = {name: hit_on(strategy, uri, last_words) for name, uri in uris.items()}
         for hit in hits.values():
-            turn(hit)  # connections, scripts and keys that are new
+            turn(hit)  # the first calls make connections, scripts and keys
         found: dict[str, list[Round]] = {name: [] for name in hits}
         for _ in range(rounds):
             for name, hit in hits.items():
@@ -91,7 +91,7 @@ def hit_on(strategy: str, uri: str, last_words: ExitStack) -> Callable[[str], bo
 
 
 def turn(hit: Callable[[str], bool]) -> Round:
-    """So many requests in a row, of a thousand keys; each is timed."""
+    """Makes `count` requests in a row, of a thousand keys, and times each."""
     keys = cycle([f"customer-{number:04}" for number in range(KEYS)])
     took_ns: list[int] = []
     for _ in range(CALLS):
@@ -104,7 +104,7 @@ def turn(hit: Callable[[str], bool]) -> Round:
 
 
 def applications(*, rounds: int, seconds: int) -> None:
-    """Flask-Limiter and slowapi in the applications of `bench.web.served`, on each storage by turns."""
+    """Measures the applications of `bench.web.served` with Flask-Limiter and slowapi, on each storage in turn."""
     wrk = shutil.which("wrk")
     if wrk is None:
         print("wrk is not installed")

@@ -1,8 +1,9 @@
 """Measures the cost of a limit that no client comes near: CPU of the application and of Redis, and exchanges.
 
-A FastAPI under uvicorn, driven by wrk, with a thousand keys of a million an hour: without a limiter, with ours in
-memory alone, with ours and a Redis, and with slowapi, which asks Redis for each request. By turns, so that all meet the
-same machine; the load generator, the application and the Redis share its processors.
+The application is FastAPI under uvicorn, driven by wrk, with a thousand keys of a million an hour: without a limiter,
+with ours in memory alone, with ours and a Redis, and with slowapi, which asks Redis for each request. The cases take
+turns, so that other work slows all of them alike; the load generator, the application and the Redis share the machine's
+processors.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ QUOTA: Final = "1000000/hour"
 ROUNDS: Final = 3
 SECONDS: Final = 20
 WARM_S: Final = 15
-"""Until each key has been reported once, and the nodes know that they need not report it."""
+"""The seconds of warm-up, in which each key is reported once, and the nodes learn that they need not report it
+again."""
 FASTAPI: Final = SERVED[0]
 
 
@@ -80,7 +82,10 @@ SHOWN: Final = (
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each case in turn, ROUNDS times; each figure beside that of `memory://`, in the same round, where it has one."""
+    """Measures each case in turn, ROUNDS times.
+
+    If the same round has a figure of `memory://`, the figure stands beside that one.
+    """
     wrk = shutil.which("wrk")
     if wrk is None:
         yield Row(PART, FASTAPI.name, NONE, missing="wrk is not installed")
@@ -107,7 +112,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def _driven(wrk: str, case: Case, seconds: int, warm_s: int) -> Cost:
-    """Drives the application of a case; returns what a request has cost after a time of warming up."""
+    """Drives the application of a case. Returns the cost of a request after a warm-up."""
     if case.limiter == "slowapi":
         peer("slowapi")
     served = Served(FASTAPI.name, FASTAPI.command, FASTAPI.needs, (case.limiter,), ())
@@ -135,7 +140,7 @@ def _driven(wrk: str, case: Case, seconds: int, warm_s: int) -> Cost:
 
 
 def _redis_s(redis: Any) -> float:
-    """Returns the CPU seconds that the server has taken so far."""
+    """Returns the CPU seconds that the server has used so far."""
     cpu = redis.info("cpu")
     return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 

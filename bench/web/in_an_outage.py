@@ -1,4 +1,4 @@
-"""The experience of a web application's clients when its Redis hangs, goes on, is killed, and comes back empty.
+"""Measures the answers to a web application's clients when its Redis hangs, goes on, is killed, and comes back empty.
 
 Each application is served twice at once, by four workers with limits and by four without; one client asks both.
 """
@@ -25,10 +25,10 @@ from reconverge.clock import SECOND_NS
 PART: Final = "outage"
 ROUNDS: Final = 3
 SECONDS: Final = 7.0
-"""How long a phase is."""
+"""The length of a phase, in seconds."""
 WARMING_S: Final = 4.0
 STARTING_S: Final = 2.0
-"""The client is there by then."""
+"""The seconds until the client has started."""
 WORKERS: Final = 4
 WORKERS_S_MAX: Final = 60.0
 HEALTHY: Final = "healthy"
@@ -36,11 +36,11 @@ HEALTHY: Final = "healthy"
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the clients ask."""
+    """The way in which the clients ask."""
 
     name: str
     rate: float
-    """Requests per second to each of both; zero for as many as there can be."""
+    """The requests per second to each of the two; zero for as many as possible."""
     connections: int
 
 
@@ -61,11 +61,11 @@ CASES: Final[tuple[tuple[str, str, Callable[[load.Phase], float]], ...]] = (
     ("requests per second", "per second", lambda phase: phase.per_s),
 )
 Run = dict[tuple[str, str], load.Phase]
-"""By limiter and phase."""
+"""The phases of a run, by limiter and by name of the phase."""
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each application at each pace, by turns."""
+    """Measures each application at each pace, in turn."""
     runs: dict[tuple[str, str], list[Run]] = {}
     for _ in range(1 if quick else ROUNDS):
         for served in SERVED:
@@ -83,7 +83,7 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 
 def rows(application_at: str, runs: list[Run]) -> Iterator[Row]:
-    """Each phase beside the healthy one of the same run."""
+    """Yields the rows of each phase, beside the healthy phase of the same run."""
     for limiter in (GUARDED, NONE):
         for phase in PHASES:
             what = f"{phase}, {'with limits' if limiter == GUARDED else 'without'}"
@@ -98,7 +98,7 @@ def rows(application_at: str, runs: list[Run]) -> Iterator[Row]:
 
 
 def run(served: Served, pace: Pace, seconds: float) -> Run:
-    """All phases once, each of them with its event under load."""
+    """Runs all phases once, each with its event under load."""
     for module in served.needs:
         peer(module)
     with (
@@ -131,7 +131,7 @@ def run(served: Served, pace: Pace, seconds: float) -> Run:
 
 
 def wait_for_workers(port: int) -> None:
-    """Until each has answered. Raises RuntimeError."""
+    """Waits until each of the workers has answered. Raises RuntimeError if one does not."""
 
     def ask(_number: int) -> bytes:
         connection = HTTPConnection("127.0.0.1", port, timeout=WORKERS_S_MAX)

@@ -1,7 +1,7 @@
-"""Applications that do nothing, bare, behind a limit, and behind the least that something like a limit could do.
+"""Applications that do nothing: bare, behind a limit, and behind the least work that a limit needs.
 
-`bench.web.middleware` calls them directly, `bench.web.under_servers` has servers serve them: of those, `BENCH_LIMITER`
-says which one is meant, and `BENCH_REDIS` the port of the Redis.
+`bench.web.middleware` calls them directly; in `bench.web.under_servers` servers serve them. For a server,
+`BENCH_LIMITER` names the application, and `BENCH_REDIS` is the port of the Redis.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REFUSED: Final = "refused"
 SLOWAPI: Final = "slowapi"
 FLASK_LIMITER: Final = "Flask-Limiter"
 PEERS: Final = {SLOWAPI: "slowapi", FLASK_LIMITER: "flask_limiter"}
-"""By what they are called, the modules that have them."""
+"""The modules of other limiters, by the limiter's name."""
 FIELDS: Final = [
     (b"ratelimit-policy", b'"requests";q=1000000000;w=3600'),
     (b"ratelimit", b'"requests";r=999999999;t=3600'),
@@ -45,11 +45,11 @@ SETTINGS: Final[list[Any]] = [
     {"limits": "2000000000/day", "name": "by-address", "key_func": by_ip},
     {"limits": "3000000000/day", "name": "by-header-too", "key_func": by_header(HEADER)},
 ]
-"""Of rules that decide together."""
+"""The settings of rules that decide together."""
 
 
 def key_of(number: int) -> str:
-    """The key that a request says in its header."""
+    """Returns the key in the header of a request."""
     return f"customer-{number % KEYS:04}"
 
 
@@ -57,20 +57,20 @@ def key_of(number: int) -> str:
 
 
 async def nothing(_scope: Any, _receive: Any, send: Any) -> None:
-    """Answers at once."""
+    """Answers a request at once."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
 async def two_fields(_scope: Any, _receive: Any, send: Any) -> None:
-    """The same with fields as those of a limit, which are always the same."""
+    """Answers a request at once, with constant fields like those of a limit."""
     headers = [(b"content-type", b"text/plain"), *FIELDS]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
 class Counting:
-    """The least that a middleware could do: it counts keys in a dictionary, and adds the same fields always."""
+    """The least work of a middleware: it counts keys in a dictionary, and adds constant fields."""
 
     def __init__(self, app: Any, fields: list[tuple[bytes, bytes]]) -> None:
         self._app = app
@@ -78,7 +78,7 @@ class Counting:
         self._counts: dict[bytes, int] = {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
-        """Serve a connection."""
+        """Serves a connection."""
         for name, value in scope["headers"]:
             if name == b"x-api-key":
                 self._counts[value] = self._counts.get(value, 0) + 1
@@ -96,7 +96,7 @@ class Counting:
 
 
 def asgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
-    """The application, or the middleware around it."""
+    """Returns the application, or the middleware around it."""
     if what in QUOTAS:
         settings.setdefault("key_func", by_header(HEADER))
         limits = settings.pop("limits", QUOTAS[what])
@@ -110,7 +110,7 @@ def asgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
 
 
 def fastapi_app(what: str, hub: str = IN_MEMORY) -> Any:
-    """A route with dependencies: a limit or two, one that does nothing, or none."""
+    """Returns an application with one route and its dependencies: one or two limits, one that does nothing, or none."""
     fastapi = peer("fastapi")
     app = fastapi.FastAPI()
     dependencies = list[Any]()
@@ -132,7 +132,7 @@ def fastapi_app(what: str, hub: str = IN_MEMORY) -> Any:
     async def route() -> str:
         return "ok"
 
-    async def limited(request: Any) -> str:  # noqa: ARG001  # slowapi asks for it
+    async def limited(request: Any) -> str:  # noqa: ARG001  # slowapi requires this argument
         return "ok"
 
     if what in PEERS:
@@ -149,20 +149,20 @@ def fastapi_app(what: str, hub: str = IN_MEMORY) -> Any:
 
 
 def nothing_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
-    """Answers at once."""
+    """Answers a request at once."""
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"ok"]
 
 
 def two_fields_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
-    """The same with fields as those of a limit, which are always the same."""
+    """Answers a request at once, with constant fields like those of a limit."""
     fields = [(name.decode(), value.decode()) for name, value in FIELDS]
     start_response("200 OK", [("Content-Type", "text/plain"), *fields])
     return [b"ok"]
 
 
 def wsgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
-    """The application, or the middleware around it."""
+    """Returns the application, or the middleware around it."""
     if what in QUOTAS:
         settings.setdefault("key_func", by_header(HEADER))
         return wsgi.RateLimitMiddleware(nothing_wsgi, QUOTAS[what], agent=_agent(what, hub), **settings)
@@ -170,7 +170,7 @@ def wsgi_app(what: str, hub: str = IN_MEMORY, **settings: Any) -> Any:
 
 
 def flask_app(what: str, hub: str = IN_MEMORY) -> Any:
-    """A view with a limit, with two constant fields, or alone."""
+    """Returns an application whose view has a limit, or two constant fields, or neither."""
     flask = peer("flask")
     app = flask.Flask("bench")
 
@@ -202,7 +202,7 @@ def flask_app(what: str, hub: str = IN_MEMORY) -> Any:
 
 
 def django_app(what: str) -> Any:
-    """A view, or the middleware around it, which Django calls with a request. One process has settings once."""
+    """Returns a view, or the middleware around it, which Django calls with a request. A process has settings once."""
     conf, http = peer("django.conf"), peer("django.http")
     if not conf.settings.configured:
         limited = {"HUB": IN_MEMORY, "LIMITS": ROOMY, "KEY_FUNC": by_header(HEADER)}
@@ -224,7 +224,7 @@ def django_app(what: str) -> Any:
 
 
 def aiohttp_app(what: str) -> tuple[Any, Any]:
-    """An application of aiohttp with one route, and what its server calls for a request, the head included."""
+    """Returns an application with one route, and the function that aiohttp's server calls for a request."""
     web = peer("aiohttp.web")
     app = web.Application()
 
@@ -254,7 +254,7 @@ def aiohttp_app(what: str) -> tuple[Any, Any]:
 
 
 def _agent(what: str, hub: str) -> Agent:
-    return Agent(hub, namespace=f"bench-{what == REFUSED}")  # a Redis may be that of several applications
+    return Agent(hub, namespace=f"bench-{what == REFUSED}")  # several applications may share a Redis
 
 
 # -------------------------------------------------------------------- for servers
@@ -265,15 +265,15 @@ def _served(make: Any) -> Any:
 
 
 def served_asgi() -> Any:
-    """For uvicorn: `--factory bench.web.limited:served_asgi`."""
+    """Returns the application for uvicorn: `--factory bench.web.limited:served_asgi`."""
     return _served(asgi_app)
 
 
 def served_fastapi() -> Any:
-    """For uvicorn: `--factory bench.web.limited:served_fastapi`."""
+    """Returns the application for uvicorn: `--factory bench.web.limited:served_fastapi`."""
     return _served(fastapi_app)
 
 
 def served_flask() -> Any:
-    """For gunicorn: `bench.web.limited:served_flask()`."""
+    """Returns the application for gunicorn: `bench.web.limited:served_flask()`."""
     return _served(flask_app)

@@ -1,7 +1,7 @@
-"""Asks several servers at once, and tells how long each phase's answers took; runs in a process of its own.
+"""Asks several servers at once, and measures the time of the answers in each phase; runs in a process of its own.
 
-At a rate, a request is due when it is due, and what it waits for a connection counts. Without one, each connection asks
-again as soon as it is answered.
+At a rate, a request's time begins when it is due, so its wait for a connection counts. Without a rate, each connection
+asks again as soon as it has an answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reconverge.clock import MILLISECOND_NS, SECOND_NS
 REQUEST: Final = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n"
 LENGTH: Final = b"\r\ncontent-length: "
 BROKEN: Final = "broken"
-"""For an answer that did not come."""
+"""The status of an answer that did not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,17 @@ class Phase:
     p999_ms: float
     longest_ms: float
     gap_ms: float
-    """The longest time without any answer."""
+    """The longest time without any answer, in milliseconds."""
     per_s: float
     answers: dict[str, int]
-    """By status."""
+    """The number of answers by status."""
 
 
 def drive(ports: list[int], *, connections: int, rate: float, begins_ns: list[int], ends_ns: int) -> list[list[Phase]]:
-    """Ask each server until `ends_ns`, on the monotonic clock; what was due before the first phase is left out.
+    """Asks each server until `ends_ns`, on the monotonic clock. Requests due before the first phase are left out.
 
-    Returns the phases of each server. `rate` is in requests per second for each, zero for as many as there can be.
+    Returns the phases of each server. `rate` is in requests per second for each server; zero is for as many as
+    possible.
     """
     task = {"ports": ports, "connections": connections, "rate": rate, "begins_ns": begins_ns, "ends_ns": ends_ns}
     return [[Phase(**phase) for phase in phases] for phases in in_a_process("bench.web.load", task)]
@@ -55,9 +56,9 @@ class _Server:
 
     port: int
     due: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
-    """When requests were due that nobody has sent yet."""
+    """The moments of requests that are due and not sent yet."""
     answered: list[tuple[int, int, str]] = field(default_factory=list)
-    """When it was due, when it was answered, and how."""
+    """The moment at which each request was due, the moment of its answer, and the status."""
 
 
 async def _drive(ports: list[int], connections: int, rate: float, begins_ns: list[int], ends_ns: int) -> Any:
@@ -83,7 +84,7 @@ async def _fall_due(server: _Server, rate: float, ends_ns: int, connections: int
 
 
 async def _ask(server: _Server, ends_ns: int, *, at_a_rate: bool) -> None:
-    """Be one connection, made anew when it breaks."""
+    """Asks over one connection, which is made anew when it breaks."""
     connection: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     while (due_ns := await server.due.get() if at_a_rate else time.monotonic_ns()) < ends_ns:
         try:
@@ -104,7 +105,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 def _phases(answered: list[tuple[int, int, str]], begins_ns: list[int], ends_ns: int) -> list[dict[str, Any]]:
-    """A request belongs to the phase in which it was due, a gap to the one in which it began."""
+    """Returns the figures by phase: requests by the phase in which they were due, gaps by that of their beginning."""
     edges_ns = [*begins_ns, ends_ns]
     took_ns: list[list[int]] = [[] for _ in begins_ns]
     answers: list[Counter[str]] = [Counter() for _ in begins_ns]

@@ -1,10 +1,10 @@
-"""The cost of a limit for a request, when an idle application is called directly, and under servers.
+"""Measures the cost of a limit for a request: an idle application is called directly, and under servers.
 
-Called directly there is no server and no event loop: the coroutine of a request is driven by hand, as nothing in it
-waits. So what is measured is the Python of the limit alone, with warm caches; under a server each of these costs about
+Called directly, there is no server and no event loop: the coroutine of a request is driven by hand, as nothing in it
+waits. So the figure is the time of the limit's Python alone, with warm caches; under a server each of these costs about
 two and a half times as much (`bench.web.under_servers`). The floors are an application with two constant response
 fields, a middleware that counts keys in a dictionary, and for FastAPI a dependency that does nothing. Each case is
-measured by turns with the bare application, and its cost is the difference.
+measured in turn with the bare application, and its cost is the difference.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ Made: TypeAlias = tuple[Call, Callable[[int], Any]]
 
 
 def case_of(framework: str) -> str:
-    """How it stands in the table."""
+    """Returns the name of a case in the table."""
     return f"called directly, {framework}"
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each case by turns with the bare application of its framework; then under servers."""
+    """Measures each case in turn with the bare application of its framework; then under servers."""
     yield from directly(quick=quick, only=only)
     yield from under_servers.measure(quick=quick, only=only)
 
 
 def directly(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Called directly, each case by turns with the bare application of its framework."""
+    """Measures direct calls: each case in turn with the bare application of its framework."""
     rounds, calls = (3, 200) if quick else (ROUNDS, CALLS)
     for framework, cases in FRAMEWORKS.items():
         if only in case_of(framework):
@@ -88,7 +88,7 @@ def _measure(case: str, cases: dict[str, Callable[[], Made]], rounds: int, calls
         except Missing as error:
             yield Row(PART, case, what, missing=str(error))
             continue
-        for number in range(KEYS):  # each key is known, and has used up a quota of one
+        for number in range(KEYS):  # each key is known by then, and has used up a quota of one
             made[0](made[1](number))
         pairs = [(cost_us(made, calls), cost_us(bare, calls)) for _ in range(rounds)]
         cost = Spread.of([least if what == BARE else mine - least for mine, least in pairs])
@@ -96,7 +96,7 @@ def _measure(case: str, cases: dict[str, Callable[[], Made]], rounds: int, calls
 
 
 def cost_us(made: Made, calls: int) -> float:
-    """The CPU time of one call."""
+    """Returns the CPU time of one call, in microseconds."""
     call, request_of = made
     requests = [request_of(number) for number in range(calls)]
     with no_collector():
@@ -118,7 +118,7 @@ async def _send(_message: Request) -> None:
 
 
 def scope_of(number: int) -> Request:
-    """Makes a scope as a server does for a browser-like client, with a header field of each kind that matters here."""
+    """Returns a scope as servers make it for a client like a browser, with each kind of field that a limit reads."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -142,7 +142,7 @@ def scope_of(number: int) -> Request:
 
 
 def driven(app: Any) -> Made:
-    """How to call an ASGI application, and how to make its scopes."""
+    """Returns a function that calls an ASGI application, and one that makes its scopes."""
     return lambda scope: _drive(app(scope, _receive, _send)), scope_of
 
 

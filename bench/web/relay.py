@@ -1,8 +1,8 @@
-"""A relay in a process of its own, between agents and a server, that does to them what networks do.
+"""A relay in a process of its own, between agents and a server, which imitates faults of networks.
 
-Run as `python -m bench.web.relay PORT TARGET_PORT`; does what each line of its standard input says, and says so
-when it is done: `pass`; `refuse` connections, and break those off that there are; be a `hole`, in which all that
-is sent vanishes, attempts to connect too; `delay` what is answered by so many seconds.
+Run as `python -m bench.web.relay PORT TARGET_PORT`; obeys each line of its standard input, and confirms it: `pass`;
+`refuse` connections, and break off the existing ones; be a `hole`, in which all traffic vanishes, attempts to connect
+too; `delay` the answers by the given seconds.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from bench.child import ROOT
 PASS, REFUSE, HOLE, DELAY = "pass", "refuse", "hole", "delay"
 PART: Final = 1 << 16
 FILLERS: Final = 4
-"""So many connections that nobody accepts fill the queue of a listener that has room for none."""
+"""The number of connections that fill the queue of a listener which has room for none, and accepts none."""
 
 
 class Relay:
-    """Listens on a port, and passes everything on to another, or does not."""
+    """Listens on a port, and passes everything on to another port, unless it imitates a fault."""
 
     def __init__(self, port: int, target_port: int) -> None:
         self._port = port
@@ -37,7 +37,7 @@ class Relay:
         self._pumps: set[asyncio.Task[None]] = set()
 
     async def become(self, mode: str, seconds: float = 0.0) -> None:
-        """Be like that from now on."""
+        """Changes to another mode."""
         self._mode, self._delay_s = mode, seconds
         for filler in self._hole:
             filler.close()
@@ -98,14 +98,14 @@ async def _obey(port: int, target_port: int) -> None:
 
 
 class RelayProcess:
-    """Another process's relay."""
+    """A relay that runs in another process."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
         self._process = process
         self.port = port
 
     def become(self, mode: str, seconds: float = 0.0) -> None:
-        """Changes the relay's mode from now on."""
+        """Changes the relay to another mode."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(mode, seconds, file=self._process.stdin, flush=True)
@@ -114,7 +114,7 @@ class RelayProcess:
 
 @contextmanager
 def relay_to(target_port: int, *, port: int) -> Iterator[RelayProcess]:
-    """A relay on `port`, until the end of the block."""
+    """Runs a relay on `port`, until the end of the block."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
         [sys.executable, "-m", "bench.web.relay", str(port), str(target_port)],

@@ -1,7 +1,7 @@
-"""The cost of a limiter for a web application: its CPU time, requests per second and their p99, driven by wrk.
+"""Measures the cost of a limiter for a web application driven by wrk: CPU time, requests per second and their p99.
 
 The load generator, the application and the Redis share the processors, so that only the CPU time is the application's
-own on a machine with few of them, or one that is busy.
+own on a machine with few processors, or a busy one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.web.applications import BY_HAND, GUARDED
 PART: Final = "web"
 NONE: Final = "no limiter"
 DROP_IN: Final = " on reconverge"
-"""Behind the name of a limiter whose storage is one of ours; see `bench.web.drop_in`."""
+"""The end of the name of a limiter whose storage is ours; see `bench.web.drop_in`."""
 ROUNDS: Final = 5
 SECONDS: Final = 4
 CONNECTIONS: Final = 32
@@ -44,7 +44,7 @@ class Served:
     needs: tuple[str, ...]
     limiters: tuple[str, ...]
     workers: tuple[str, ...]
-    """The arguments for four of them."""
+    """The command-line arguments for four workers."""
 
 
 SERVED: Final = (
@@ -66,9 +66,9 @@ SERVED: Final = (
 
 
 def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
-    """Each application without a limiter, with ours and with another, by turns.
+    """Measures each application without a limiter, with ours and with another, in turn.
 
-    Ours in two forms: as a route asks a limit by itself, and as a framework's users have it, with rules and fields.
+    Ours is measured in two forms: a route that asks a limit itself, and the usual one, with rules and fields.
     """
     for served in SERVED:
         if only not in served.name:
@@ -129,11 +129,11 @@ def run_wrk(wrk: str, port: int, seconds: int) -> Driven:
 
 
 def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, float, float]:
-    """The CPU time of a request in µs, the requests per second, and their p99 in ms."""
+    """Returns the CPU time of a request in µs, the requests per second, and their p99 in ms."""
     if limiter not in (NONE, BY_HAND, GUARDED):
         peer(limiter.removesuffix(DROP_IN).replace("-", "_"))
     with redis_on_loopback() as port, application(served, limiter, port) as (http_port, process):
-        run_wrk(wrk, http_port, 1)  # to warm up
+        run_wrk(wrk, http_port, 1)  # a warm-up
         begun_s = cpu_s(process)
         driven = run_wrk(wrk, http_port, seconds)
         spent_s = cpu_s(process) - begun_s
@@ -144,7 +144,7 @@ def drive(wrk: str, served: Served, limiter: str, seconds: int) -> tuple[float, 
 def application(
     served: Served, limiter: str, redis_port: int, *options: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Serves it, with further options of the server's and variables of the environment; gives its port and process."""
+    """Serves an application, with further options and variables for the server; yields its port and process."""
     port = free_port()
     where = f"127.0.0.1:{port}" if served.command[-1] in ("-b", "--bind") else str(port)
     path = os.pathsep.join(map(str, (ROOT, ROOT / "agent", ROOT / "sync")))
@@ -160,7 +160,7 @@ def application(
 
 
 def cpu_s(process: int) -> float:
-    """CPU time that a process and its children have taken until now."""
+    """Returns the CPU time that a process and its children have used until now, in seconds."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     ticks = 0
     for each in (process, *children):

@@ -1,9 +1,9 @@
-"""The cost of a limit for a request under a server that is asked over connections, beside the bare application.
+"""Measures the cost of a limit for a request under a server with connections, beside the bare application.
 
-CPU time of the server's processes for a request, with the exchange of a Redis. All applications of one server are
-served at once and driven by turns, so that whatever else the machine does meets all of them; those that are not driven
-wait. All are started anew several times: two processes of the same program differ by more than a limit costs, and as
-long as they run.
+The cost is the CPU time of the server's processes for a request, with the exchange of a Redis. All applications of one
+server are served at once and driven in turn, so that other work on the machine slows all of them alike; those that are
+not driven wait. All are started anew several times: two processes of the same program differ by more than a limit
+costs, and as long as they run.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ PART: Final = "middleware"
 UNIT: Final = "µs"
 STARTS: Final = 4
 TURNS: Final = 2
-"""In each start."""
+"""The turns in each start."""
 SECONDS: Final = 1
 KNOWN_S: Final = 3
-"""By then each key has been asked about, and the hub about each."""
+"""The seconds after which each key has been asked about, and the hub about each."""
 KEYS: Final = Path(__file__).with_name("keys.lua")
-"""Has wrk send a key with each request."""
+"""A script that makes wrk send a key with each request."""
 H11: Final = "uvicorn with h11"
 HTTPTOOLS: Final = "uvicorn with httptools"
 GTHREAD: Final = "gunicorn with gthread"
 
 
 def case_of(framework: str, server: str) -> str:
-    """How it stands in the table."""
+    """Returns the name of a case in the table."""
     return f"served, {framework} under {server}"
 
 
 def _of_uvicorn(framework: str, factory: str, server: str, needs: tuple[str, ...], limiters: tuple[str, ...]) -> Served:
     http = server.rpartition(" ")[2]
     command = ("uvicorn", "--factory", f"bench.web.limited:{factory}", "--log-level", "error", "--no-access-log")
-    # With the loop that all have, whatever else is installed.
+    # All servers run on this loop, even if a faster one is installed.
     options = ("--http", http, "--loop", "asyncio", "--port")
     return Served(case_of(framework, server), command + options, ("uvicorn", http, *needs), limiters, ())
 
@@ -85,7 +85,7 @@ SERVED: Final = (
 
 
 def measure(*, quick: bool, only: str = "", without: Collection[str] = ()) -> Iterator[Row]:
-    """Each server with all of its applications but those that are to be left out."""
+    """Measures each server with all of its applications but those that are to be left out."""
     for served in SERVED:
         if only not in served.name:
             continue
@@ -94,7 +94,7 @@ def measure(*, quick: bool, only: str = "", without: Collection[str] = ()) -> It
             yield from _measure(replace(served, limiters=limiters), *((1, 1) if quick else (STARTS, TURNS)))
         except Missing as error:
             yield Row(PART, served.name, BARE, missing=str(error))
-        except RuntimeError as error:  # what the other servers cost can be printed all the same
+        except RuntimeError as error:  # the figures of the other servers are printed nevertheless
             print(error, file=sys.stderr, flush=True)
             yield Row(PART, served.name, BARE, missing=str(error).partition(":")[0])
 
@@ -126,7 +126,7 @@ def _measure(served: Served, starts: int, turns: int) -> Iterator[Row]:
 
 
 def _started(wrk: str, served: Served, turns: int) -> dict[str, list[float]]:
-    """The CPU time of a request to each application, in each turn of one start."""
+    """Returns the CPU time of a request to each application, in each turn of one start."""
     with ExitStack() as stack:
         redis = stack.enter_context(redis_on_loopback())
         running = {what: stack.enter_context(application(served, what, redis)) for what in served.limiters}
@@ -148,9 +148,9 @@ def warm(wrk: str, port: int, process: int, seconds: int, *, refused: bool) -> N
 
 
 def driven_us(wrk: str, port: int, process: int, seconds: int, *, refused: bool) -> float:
-    """The CPU time of a request, of all of the server's processes; infinite if none was answered.
+    """Returns the CPU time of a request in all of the server's processes; infinite if none was answered.
 
-    Raises RuntimeError where what is answered is not what is to be measured.
+    Raises RuntimeError if an answer is not the measured one.
     """
     command = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(KEYS), f"http://127.0.0.1:{port}/"]
     begun_s = cpu_s(process)

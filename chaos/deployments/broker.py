@@ -1,4 +1,4 @@
-"""A broker of MQTT that remembers nothing, and beside it somebody who adds up what rivals publish."""
+"""A broker of MQTT that stores nothing, and beside it a collector that adds up the sums that rivals publish."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.servers import accepts, wait_until
 
 
 class Broker:
-    """See `Deployment`."""
+    """A broker of MQTT with the collector for rivals; see `Deployment`."""
 
     shards = 1
 
@@ -28,31 +28,25 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """See `Deployment.port`."""
         return self._broker.port
 
     def start(self) -> None:
-        """See `Deployment.start`."""
         self._broker.start()
         self._collector = Collector(self.rivals_url("127.0.0.1", self.port))
 
     def stop(self) -> None:
-        """See `Deployment.stop`."""
         if self._collector is not None:
             self._collector.stop()
         self._broker.stop()
 
     def url(self, host: str, port: int) -> str:
-        """See `Deployment.url`."""
         return self._url(USER, host, port)
 
     def rivals_url(self, host: str, port: int) -> str:
-        """See `Deployment.rivals_url`."""
         return self._url(RIVAL, host, port)
 
     @property
     def look_url(self) -> str:
-        """See `Deployment.look_url`."""
         return self._url(USER, "127.0.0.1", self.port)
 
     def _url(self, user: str, host: str, port: int) -> str:
@@ -61,28 +55,22 @@ class Broker:
         return f"mqtts://{user}:{SECRET}@{host}:{port}?{self._guard.query()}"
 
     def reported(self, name: str) -> int:
-        """See `Deployment.reported`."""
         assert self._collector is not None
         return self._collector.reported(name)
 
     # ---------------------------------------------------------------- what faults do to it
 
     def kill(self) -> None:
-        """See `Deployment.kill`."""
         self._broker.kill()
 
     def spawn(self) -> None:
-        """See `Deployment.spawn`."""
         self._broker.start()
 
     def await_answer(self) -> None:
-        """See `Deployment.await_answer`."""
         wait_until(lambda: accepts(self.port), "mosquitto")
 
     def pause(self) -> None:
-        """See `Deployment.pause`."""
         self._broker.pause()
 
     def resume(self) -> None:
-        """See `Deployment.resume`."""
         self._broker.resume()

@@ -1,4 +1,4 @@
-"""A Redis Cluster of three masters, of which one can be killed, and which can be made to move its slots."""
+"""A Redis Cluster of three masters, one of which can be killed, and which can be made to move its slots."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.support.servers import wait_until
 
 MASTERS: Final = 3
 SHARDS: Final = 8
-"""Each master has several in the beginning; see `shards_of`."""
+"""The number of shards: each master has several in the beginning; see `shards_of`."""
 WHOLE_S: Final = 30.0
 
 
 def master_of(shard: int) -> int:
-    """The number of the master that a shard lives with in the beginning."""
+    """Returns the number of the master that has a shard in the beginning."""
     return slot_of(shard) * MASTERS // SLOTS
 
 
 def shards_of(master: int) -> frozenset[int]:
-    """Those that live with a master in the beginning."""
+    """Returns the shards that a master has in the beginning."""
     return frozenset(shard for shard in range(SHARDS) if master_of(shard) == master)
 
 
 class Cluster:
-    """See `Deployment`. Whatever is done to it as a whole is done to each of its servers."""
+    """A Redis Cluster, see `Deployment`. Faults of the whole deployment concern each of its servers."""
 
     shards = SHARDS
 
@@ -42,29 +42,25 @@ class Cluster:
 
     @property
     def port(self) -> int:
-        """See `Deployment.port`: that of the first server."""
+        """Returns the port of the first server."""
         return self._cluster.port_of(self.servers[0])
 
     def start(self) -> None:
-        """See `Deployment.start`."""
         self._cluster.__enter__()
 
     def stop(self) -> None:
-        """See `Deployment.stop`."""
         self._cluster.__exit__(None, None, None)
 
-    def url(self, host: str, port: int) -> str:  # noqa: ARG002  # its servers say where they are, so no wire leads there
-        """See `Deployment.url`."""
+    def url(self, host: str, port: int) -> str:  # noqa: ARG002  # its servers announce their own addresses, so no wire leads to them
         return self._url()
 
     def rivals_url(self, host: str, port: int) -> str:  # noqa: ARG002  # likewise
-        """See `Deployment.rivals_url`. Without TLS: their library spends so much on it that ours would be held up."""
+        """Returns the URL for rivals, without TLS: their library is so slow with it that ours would be held up."""
         login = "" if self._guard is None else f"{RIVAL}:{SECRET}@"
         return f"redis+cluster://{login}{','.join(f'127.0.0.1:{server.port}' for server in self.servers)}"
 
     @property
     def look_url(self) -> str:
-        """See `Deployment.look_url`."""
         return self.url("", 0)
 
     def _url(self) -> str:
@@ -74,7 +70,6 @@ class Cluster:
         return f"rediss+cluster://{USER}:{SECRET}@{places}?{self._guard.query(shards=str(SHARDS))}"
 
     def reported(self, name: str) -> int:
-        """See `Deployment.reported`."""
         return sum(self._reported(hash_of(name, REPORTED, shard, SHARDS)) for shard in range(SHARDS))
 
     def _reported(self, key: str) -> int:
@@ -87,38 +82,35 @@ class Cluster:
     # ---------------------------------------------------------------- what faults do to it
 
     def kill(self) -> None:
-        """See `Deployment.kill`."""
         for server in self.servers:
             server.kill()
 
     def spawn(self) -> None:
-        """See `Deployment.spawn`. What a server knows of the others it has written down."""
+        """Starts the servers again. A server knows the others from its own files."""
         for server in self.servers:
             server.start()
 
     def kill_master(self, number: int) -> None:
-        """The same for one of them."""
+        """Kills one master as a crash does."""
         self.servers[number].kill()
 
     def spawn_master(self, number: int) -> None:
-        """Likewise."""
+        """Starts a killed master again, empty."""
         self.servers[number].start()
 
     def await_answer(self) -> None:
-        """See `Deployment.await_answer`: wait until all servers agree that all slots are served."""
+        """Waits until all servers agree that all slots are served."""
         wait_until(self._cluster.is_whole, "the cluster", WHOLE_S)
 
     def pause(self) -> None:
-        """See `Deployment.pause`."""
         for server in self.servers:
             server.pause()
 
     def resume(self) -> None:
-        """See `Deployment.resume`."""
         for server in self.servers:
             server.resume()
 
     def move_of(self, shard: int) -> SlotMove:
-        """How a shard's slot goes from the master that it lives with in the beginning to the next one."""
+        """Returns the move of a shard's slot from its master in the beginning to the next master."""
         source, target = (self.servers[(master_of(shard) + step) % MASTERS] for step in (0, 1))
         return SlotMove(slot_of(shard), source, target, port=self._cluster.port_of(target))

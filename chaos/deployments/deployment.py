@@ -1,4 +1,4 @@
-"""Where nodes meet: one Redis, a service that Sentinels watch, a cluster, or a broker of MQTT."""
+"""The interface of a deployment: one Redis, a service that Sentinels watch, a cluster, or a broker of MQTT."""
 
 from __future__ import annotations
 
@@ -16,70 +16,70 @@ from tests.support.certificates import Certificates, make_certificates
 REDIS, SENTINEL, CLUSTER, BROKER = "redis", "sentinel", "cluster", "mqtt"
 DEPLOYMENTS: Final = (REDIS, SENTINEL, CLUSTER, BROKER)
 ADDRESSES: Final = ("127.0.0.1", *(f"127.0.1.{number}" for number in range(1, 17)))
-"""Where certificates say that a server is: the second kind is what nodes call it in a namespace."""
+"""The addresses that certificates name: in a namespace, nodes use the second kind."""
 USER: Final = "limiter"
 RIVAL: Final = "rival"
-"""Rivals may do whatever they like, as it is their own affair what that would take."""
+"""The user of the rivals, with all rights: the rights that a rival needs are not tested."""
 
 
 class Deployment(Protocol):
-    """What a stage has in the middle. `guarded` ones speak TLS, and ours has a user who may do no more than it must."""
+    """The hub of a stage. A `guarded` one speaks TLS, and our user has only the rights that a hub needs."""
 
     @property
     def shards(self) -> int:
-        """Into how many parts it divides the keys."""
+        """Returns the number of shards into which the deployment divides the keys."""
         ...
 
     @property
     def port(self) -> int:
-        """Where a wire leads."""
+        """Returns the port to which a wire leads."""
         ...
 
     def start(self) -> None:
-        """Start it, empty, and wait until it answers."""
+        """Starts the deployment, empty, and waits until it answers."""
         ...
 
     def stop(self) -> None:
-        """End it and remove what it has left."""
+        """Ends the deployment, and removes its files."""
         ...
 
     def url(self, host: str, port: int) -> str:
-        """Where a hub finds it, by a wire that ends there."""
+        """Returns the URL at which a hub finds the deployment, by a wire that ends at `host` and `port`."""
         ...
 
     def rivals_url(self, host: str, port: int) -> str:
-        """The same for rivals."""
+        """Returns the URL for rivals, by a wire that ends at `host` and `port`."""
         ...
 
     @property
     def look_url(self) -> str:
-        """Where a hub finds it that no fault on the way concerns."""
+        """Returns a URL at which the deployment can be reached in spite of all faults on the way."""
         ...
 
     def reported(self, name: str) -> int:
-        """Returns the sum that a rival's fleet has reported to it. Raises OSError, RedisError."""
+        """Returns the sum that a rival's fleet has reported. Raises OSError, RedisError."""
         ...
 
-    # What faults do to it.
+    # The methods that faults call.
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Ends the deployment as a crash does."""
         ...
 
     def spawn(self) -> None:
-        """Start it again, empty."""
+        """Starts the deployment again, empty."""
         ...
 
     def await_answer(self) -> None:
-        """Wait until it answers."""
+        """Waits until the deployment answers."""
         ...
 
     def pause(self) -> None:
-        """Let it hang: connections stay open, nothing is answered."""
+        """Makes the deployment hang: connections stay open, but it answers nothing."""
         ...
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Makes the deployment go on."""
         ...
 
 
@@ -91,23 +91,23 @@ class Guard:
         self.certificates: Certificates = make_certificates(self.directory, addresses=ADDRESSES)
 
     def remove(self) -> None:
-        """Leave nothing behind."""
+        """Removes the directory of the certificates."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def query(self, **more: str) -> str:
-        """What a URL says about it behind its `?`."""
+        """Returns the part of a URL behind its `?`."""
         return urlencode({"ssl_ca_certs": str(self.certificates.authority), **more})
 
 
 def rights(documented: str) -> list[str]:
-    """What a hub's class says that its user needs, for the fleets of a stage, as words of ACL SETUSER."""
+    """Returns a user's rights as words of ACL SETUSER, from the docstring of a hub's class, for a stage's fleets."""
     found = re.search(r"ACL SETUSER \S+ on >PASSWORD (.*?)\n\n", documented, re.DOTALL)
     assert found is not None
     return found[1].replace("~shop:*", " ".join(f"~{name}:*" for name in (OURS, MERGED))).split()
 
 
 def redis_users(documented: str) -> tuple[str, ...]:
-    """Options by which a redis-server has the users; it has them again when it was killed."""
+    """Returns the options that give a redis-server the users, also after it was killed and started again."""
     users: dict[str, Sequence[str]] = {USER: rights(documented), RIVAL: ("~*", "&*", "+@all")}
     options: list[str] = []
     for user, words in users.items():

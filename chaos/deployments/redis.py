@@ -1,4 +1,4 @@
-"""Redis servers to be killed, stopped, filled up, cut off and lied to about the time."""
+"""Redis servers that can be killed, stopped, filled up and cut off, and whose clock can be wrong."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.support.servers import free_port, redis_binary, wait_until
 SHIFT_SOURCE: Final = Path(__file__).parent / "shift.c"
 ASK_S: Final = 1.0
 ADMIN_S: Final = 2.0
-"""The longest that a server which was not stopped may take to answer us."""
+"""The longest time, in seconds, in which a server that was not stopped answers the program itself."""
 
 
 class Redis:
-    """A Redis with a password. We reach it by a unix socket, which no fault cuts; nodes by a port of an address."""
+    """A Redis with a password. Faults do not cut the unix socket of this program; nodes use a port of an address."""
 
     shards = 1
 
@@ -55,15 +55,12 @@ class Redis:
 
     @property
     def look_url(self) -> str:
-        """See `Deployment.look_url`."""
         return f"redis+unix://:{SECRET}@{self.socket}"
 
     def url(self, host: str, port: int) -> str:
-        """See `Deployment.url`."""
         return self._url(USER, host, port)
 
     def rivals_url(self, host: str, port: int) -> str:
-        """See `Deployment.rivals_url`."""
         return self._url(RIVAL, host, port)
 
     def _url(self, user: str, host: str, port: int) -> str:
@@ -72,8 +69,7 @@ class Redis:
         return f"rediss://{user}:{SECRET}@{host}:{port}/0?{self._guard.query()}"
 
     def reported(self, name: str) -> int:
-        """See `Deployment.reported`."""
-        with self._client(ASK_S) as client:  # not the one on which faults rely
+        with self._client(ASK_S) as client:  # a connection of its own, as faults rely on the other one
             values: list[Any] = client.hvals(f"{name}:{REPORTED}")
         return sum(map(int, values))
 
@@ -88,16 +84,16 @@ class Redis:
 
     @property
     def alive(self) -> bool:
-        """Whether its process is there."""
+        """Returns whether the server's process runs."""
         return self._child is not None and self._child.alive
 
     def start(self) -> None:
-        """Start it, empty, and wait until it answers."""
+        """Starts the server, empty, and waits until it answers."""
         self.spawn()
         self.await_answer()
 
     def spawn(self) -> None:
-        """Start it, empty."""
+        """Starts the server, empty."""
         command = [redis_binary(), "--port", str(self._plain_port), "--bind", self._address, "--protected-mode", "no"]
         command += ["--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", "", "--appendonly", "no"]
         command += ["--requirepass", SECRET, "--masterauth", SECRET, "--repl-diskless-sync-delay", "0"]
@@ -111,34 +107,34 @@ class Redis:
         self._child = Child(command, prefix=self._prefix, log=log, environment=environment)
 
     def await_answer(self) -> None:
-        """Wait until it answers. Raises RuntimeError with its last words if it ends instead."""
+        """Waits until the server answers. Raises RuntimeError with its last words if it ends instead."""
         wait_until(lambda: self._answers() or not self.alive, f"redis-server on port {self.port}")
         if not self.alive:
             raise RuntimeError(f"redis-server ended at once: {(self.directory / 'redis.log').read_text()[-500:]}")
 
     def kill(self) -> None:
-        """End it as a crash does; its data are gone."""
+        """Ends the server as a crash does; its data are lost."""
         if self._child is not None:
             self._child.kill()
         self.admin.connection_pool.disconnect()
 
     def pause(self) -> None:
-        """Let it hang: connections stay open, nothing is answered."""
+        """Makes the server hang: connections stay open, but it answers nothing."""
         assert self._child is not None
         self._child.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Makes the server go on."""
         assert self._child is not None
         self._child.signal(signal.SIGCONT)
 
     def set_clock_ahead(self, seconds: int) -> None:
-        """Have its wall clock be so far ahead of the machine's."""
+        """Sets how far the server's wall clock is ahead of the machine's."""
         with self._clock.open("r+b") as file:
             file.write(struct.pack("q", seconds))
 
     def stop(self) -> None:
-        """End it and remove its directory."""
+        """Ends the server, and removes its directory."""
         self.kill()
         self.admin.close()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -153,7 +149,7 @@ class Redis:
         self._clock.write_bytes(struct.pack("q", 0))
         library = self.directory / "shift.so"
         subprocess.run(
-            ["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(SHIFT_SOURCE)],  # noqa: S607  # wherever it is
+            ["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(SHIFT_SOURCE)],  # noqa: S607  # found on the path
             check=True,
             capture_output=True,
         )

@@ -18,7 +18,10 @@ FAILOVER_S: Final = 30.0
 
 
 class Service:
-    """See `Deployment`. What is done to it is done to the master that it had in the beginning."""
+    """A service that Sentinels watch, see `Deployment`.
+
+    Faults concern the server that is the master in the beginning.
+    """
 
     shards = 1
 
@@ -36,28 +39,23 @@ class Service:
 
     @property
     def port(self) -> int:
-        """See `Deployment.port`: that of a Sentinel."""
+        """Returns the port of a Sentinel."""
         return self._service.sentinels[0].port
 
     def start(self) -> None:
-        """See `Deployment.start`."""
         self._service.__enter__()
 
     def stop(self) -> None:
-        """See `Deployment.stop`."""
         self._service.__exit__(None, None, None)
 
-    def url(self, host: str, port: int) -> str:  # noqa: ARG002  # Sentinels say where the master is: no wire leads there
-        """See `Deployment.url`."""
+    def url(self, host: str, port: int) -> str:  # noqa: ARG002  # Sentinels name the master's address: no wire leads to it
         return self._url(USER)
 
     def rivals_url(self, host: str, port: int) -> str:  # noqa: ARG002  # likewise
-        """See `Deployment.rivals_url`."""
-        return self._url(RIVAL).partition("&sentinel_")[0]  # the library asks Sentinels more than our user may
+        return self._url(RIVAL).partition("&sentinel_")[0]  # the library needs more rights than our user has
 
     @property
     def look_url(self) -> str:
-        """See `Deployment.look_url`."""
         return self._url(USER)
 
     def _url(self, user: str) -> str:
@@ -67,7 +65,6 @@ class Service:
         return f"rediss+sentinel://{user}:{SECRET}@{self._service.hosts}/{SERVICE}?{query}"
 
     def reported(self, name: str) -> int:
-        """See `Deployment.reported`."""
         for server in (self._service.master, self._service.replica):
             try:
                 said = server.command("INFO", "replication")
@@ -80,37 +77,33 @@ class Service:
     # ---------------------------------------------------------------- what faults do to it
 
     def kill(self) -> None:
-        """See `Deployment.kill`."""
         self._service.master.kill()
 
     def spawn(self) -> None:
-        """See `Deployment.spawn`."""
         self._service.master.start()
 
     def await_answer(self) -> None:
-        """See `Deployment.await_answer`: it is there once it accepts connections."""
+        """Waits until the master accepts connections."""
 
     def pause(self) -> None:
-        """See `Deployment.pause`."""
         self._service.master.pause()
 
     def resume(self) -> None:
-        """See `Deployment.resume`."""
         self._service.master.resume()
 
     def cut_link(self) -> None:
-        """From now on the replica hears nothing of its master."""
+        """Cuts the link by which the replica follows its master, for good."""
         self._service.cut_link()
 
     def await_failover(self) -> None:
-        """Wait until all Sentinels say that the replica is the master."""
+        """Waits until all Sentinels name the replica as the master."""
         port = self._service.replica_port
         wait_until(self._service.has_failed_over, "the replica", FAILOVER_S)
         wait_until(lambda: self._service.is_agreed_on(port), "the sentinels", FAILOVER_S)
 
 
 def _finder() -> str:
-    """The line by which a Sentinel has the user that `SentinelHub` speaks of."""
+    """Returns the line that gives a Sentinel the user in the docstring of `SentinelHub`."""
     found = re.search(r"ACL SETUSER finder on >PASSWORD (.*)", SentinelHub.__doc__ or "")
     assert found is not None
     return f"user finder on >{SECRET} {found[1]}"

@@ -1,1 +1,1 @@
-"""What can go wrong, and the tools that make it go wrong: proxies, packet filters, a hostile client, nonsense."""
+"""The faults, and the tools that cause them: proxies, packet filters, a hostile client, nonsense."""

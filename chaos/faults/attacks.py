@@ -1,4 +1,4 @@
-"""Floods of keys, lies of a hub, and crashes after a number of requests, as faults."""
+"""Floods of keys, wrong answers of a hub, and crashes after a number of requests, as faults."""
 
 from __future__ import annotations
 
@@ -12,31 +12,29 @@ from chaos.names import Nodes
 from chaos.stage import ChaosFailed, Stage
 
 LOOK_S: Final = 0.1
-"""How often the hub's memory is looked at."""
+"""The seconds between two looks at the hub's memory."""
 CRASH_WAIT_S: Final = 60.0
-"""The longest that a node may take to decide so many requests."""
+"""The longest time, in seconds, that a node may take to decide the requests before its crash."""
 HUB_BYTES, HUB_KEYS = "most bytes in the hub", "most keys in the hub"
 
 
 @dataclass(frozen=True)
 class Flooded:
-    """A stranger asks some nodes about so many distinct keys per second; the hub's memory is watched meanwhile.
+    """A stranger asks some nodes about many distinct keys per second. The growth of the hub's memory is noted.
 
-    The most that the hub's memory has grown by is noted, and the most keys that there were.
+    The figures are the largest growth of the hub's memory, and the most keys that it had.
     """
 
     keys_per_s: int
     who: Nodes = None
 
     async def begin(self, stage: Stage) -> None:
-        """Have it go wrong."""
         watching = asyncio.create_task(self._watch(stage, await self._memory(stage)))
         stage.callback(watching.cancel)
         for number in stage.numbers(self.who):
             stage.nodes[number].tell("stranger", amount=self.keys_per_s)
 
     async def end(self, stage: Stage) -> None:
-        """Have it be over."""
         for number in stage.numbers(self.who):
             stage.nodes[number].tell("stranger", amount=0)
 
@@ -57,18 +55,16 @@ class Flooded:
 
 @dataclass(frozen=True)
 class Lied:
-    """Replies of the server to some nodes are replaced by nonsense of these kinds."""
+    """Nonsense of these kinds takes the place of the server's replies to some nodes."""
 
     kinds: tuple[str, ...] = KINDS
     who: Nodes = None
 
     async def begin(self, stage: Stage) -> None:
-        """Have it go wrong."""
         for liar in stage.liars_of(self.who):
             liar.kinds = self.kinds
 
     async def end(self, stage: Stage) -> None:
-        """Have it be over."""
         for liar in stage.liars_of(self.who):
             liar.kinds = ()
             stage.noted["lies"] = stage.noted.get("lies", 0) + liar.lied
@@ -77,28 +73,26 @@ class Lied:
 
 @dataclass(frozen=True)
 class ObjectLied:
-    """The hub objects of all nodes, which are not ours, answer nonsense."""
+    """The hub objects of all nodes, which are third-party ones, answer nonsense."""
 
     async def begin(self, stage: Stage) -> None:
-        """Have it go wrong."""
         for node in stage.nodes:
             node.tell("lie", amount=1)
 
     async def end(self, stage: Stage) -> None:
-        """Have it be over."""
         for node in stage.nodes:
             node.tell("lie", amount=0)
 
 
 @dataclass(frozen=True)
 class NodeCrashed:
-    """A node is killed when its process has decided so many requests, and another process is started in its place."""
+    """A node is killed when its process has decided a number of requests, and another process takes its place."""
 
     node: int
     requests: int
 
     async def begin(self, stage: Stage) -> None:
-        """Have it go wrong. Raises ChaosFailed when the process does not decide so many requests."""
+        """Kills the node. Raises ChaosFailed if its process does not decide so many requests."""
         node, deadline_s = stage.nodes[self.node], time.monotonic() + CRASH_WAIT_S
         while await asyncio.to_thread(node.decisions) < self.requests:
             if time.monotonic() > deadline_s or not node.alive:
@@ -107,5 +101,4 @@ class NodeCrashed:
         node.kill()
 
     async def end(self, stage: Stage) -> None:
-        """Have it be over."""
         await stage.nodes[self.node].start_again()

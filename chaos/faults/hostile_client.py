@@ -1,4 +1,4 @@
-"""A hostile client of the broker: it has the rights of members and rivals, and sends what none of them would."""
+"""A hostile client of the broker: it has the rights of members and rivals, and sends messages that they never send."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.poison import STRANGER, corpus, wrong_batches
 from tests.support.servers import wait_until
 
 LATELY_S: Final = 1.0
-"""Who was heard so lately is there."""
+"""The time, in seconds, after its last message for which a client counts as present."""
 AT_ONCE: Final = 50
 PAUSE_S: Final = 0.04
-"""A broker drops what somebody is too slow to hear."""
+"""The pause, in seconds, between messages: a broker drops messages that a client receives too slowly."""
 PUBLISH_S: Final = 10.0
 POISON_MAX: Final = 10_000
 NONSENSE: Final = (b"", b"\xff\x00", b"[]", b"NaN", b'{"number": "all"}', b'{"sums": 7}', b"[[[[[[[[")
@@ -29,28 +29,28 @@ NONSENSE: Final = (b"", b"\xff\x00", b"[]", b"NaN", b'{"number": "all"}', b'{"su
 
 
 class HostileClient:
-    """Listens from the beginning, so as to know who is there."""
+    """A client that listens from the beginning, to learn which clients are present."""
 
     def __init__(self, url: str, rivals_url: str) -> None:
         self._url = url
         self._members: dict[str, dict[str, float]] = {OURS: {}, MERGED: {}}
         self._addresses: dict[str, float] = {}
-        """Where rivals hear their answers."""
+        """The addresses at which rivals receive their answers, by the moment of their last message."""
         self._insider = self._listening(url, [f"{name}/rc/{VERSION}/#" for name in self._members], self._hear)
         self._rival = self._listening(rivals_url, ["+/heard/+"], self._hear_rivals)
         self._taken: list[Client] = []
         source = corpus(Random("poison"))
         self._poison = [next(source) for _ in range(POISON_MAX)]
-        """Drawn before it is needed, which takes a while."""
+        """Messages that are drawn before they are needed, which takes a while."""
 
     async def leave(self) -> None:
-        """Say no more."""
+        """Disconnects."""
         await self.give_names_back()
         for client in (self._insider, self._rival):
             await asyncio.to_thread(_end, client)
 
     async def take_names(self) -> None:
-        """Connect under the name of everybody who is there."""
+        """Connects under the name of each client that is present."""
         for members in self._members.values():
             for name in _lately(members):
                 client = mqtt_client(self._url, name)
@@ -59,13 +59,16 @@ class HostileClient:
         await asyncio.to_thread(wait_until, lambda: all(one.is_connected() for one in self._taken), "other names")
 
     async def give_names_back(self) -> None:
-        """Disconnect from there."""
+        """Disconnects under these names."""
         taken, self._taken = self._taken, []
         for client in taken:
             await asyncio.to_thread(_end, client)
 
     async def publish_poison(self, messages: int) -> dict[str, int]:
-        """Publish so many to our members, and a tenth of that to rivals. Returns how many should be rejected."""
+        """Publishes `count` messages to our members, and a tenth of that to rivals.
+
+        Returns how many should be rejected.
+        """
         return await asyncio.to_thread(self._publish_poison, messages)
 
     def _publish_poison(self, messages: int) -> dict[str, int]:

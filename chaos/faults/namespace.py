@@ -1,4 +1,4 @@
-"""A network of our own, with nothing in it but a loopback, on which packets can be dropped."""
+"""A network of its own, with nothing in it but a loopback, on which packets can be dropped."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ table inet chaos {{
 
 
 class Namespace:
-    """Ends with the process that holds it. Each node reaches the server at an address of its own in 127.0.1.0/24.
+    """A network namespace, which ends with the process that holds it.
 
-    Packets are dropped where they arrive: their sender cannot tell that from a network that swallows them.
+    Each node reaches the server at an address of its own in 127.0.1.0/24. Packets are dropped where they arrive: their
+    sender cannot tell that from a network that swallows them.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Namespace:
 
     @staticmethod
     def missing() -> str:
-        """What this machine lacks for it; empty if nothing."""
+        """Returns a sentence on what this machine lacks for a namespace; empty if nothing."""
         for program in ("unshare", "nsenter", "ip", "nft"):
             if shutil.which(program) is None:
                 return f"there is no {program} here"
@@ -54,7 +55,7 @@ class Namespace:
 
     def __enter__(self) -> Self:
         log = Path(self._directory.name) / "holder.log"
-        # cat, because it ends when its input does, and does nothing until then.
+        # cat, because it ends when its input ends, and does nothing until then.
         self._holder = Child(["cat"], prefix=["unshare", "-n", *self._user], log=log, listens=True)
         ours = Path("/proc/self/ns/net").readlink()
         theirs = Path(f"/proc/{self._holder.pid}/ns/net")
@@ -71,24 +72,24 @@ class Namespace:
 
     @property
     def prefix(self) -> list[str]:
-        """What to put before a command that is to run in here."""
+        """Returns the words to put before a command that is to run in the namespace."""
         assert self._holder is not None
         user = ["-U", "--preserve-credentials"] if self._user else []
         return ["nsenter", "-t", str(self._holder.pid), *user, "-n"]
 
     def run(self, command: Sequence[str], words: str = "") -> None:
-        """Run a command in here. Raises CalledProcessError when it fails."""
+        """Runs a command in the namespace. Raises CalledProcessError if it fails."""
         subprocess.run(
             [*self.prefix, *command], input=words, text=True, check=True, capture_output=True, timeout=COMMAND_S
         )
 
     def drop(self, name: str, rules: Sequence[str]) -> None:
-        """From now on these rules drop packets, until `pass_all` of the same name. All rules change at one moment."""
+        """Makes these rules drop packets until `pass_all` of the same name. All rules change at one moment."""
         self._rules[name] = tuple(rules)
         self._apply()
 
     def pass_all(self, name: str) -> None:
-        """These rules are no more."""
+        """Removes the rules of this name."""
         self._rules.pop(name, None)
         self._apply()
 
@@ -98,12 +99,12 @@ class Namespace:
 
 
 def address_of(node: int) -> str:
-    """Where a node finds the server in a namespace."""
+    """Returns the address at which a node finds the server in a namespace."""
     return f"127.0.1.{node + 1}"
 
 
 def cut_rules(nodes: Sequence[int], *, requests: bool = True, replies: bool = True) -> list[str]:
-    """Nothing passes between these nodes and the server, in one direction or in both."""
+    """Returns the rules by which nothing passes between these nodes and the server, in one direction or in both."""
     rules = []
     for node in nodes:
         rules += [f"ip daddr {address_of(node)} drop"] if requests else []
@@ -112,5 +113,5 @@ def cut_rules(nodes: Sequence[int], *, requests: bool = True, replies: bool = Tr
 
 
 def loss_rules(percent: int) -> list[str]:
-    """So many of all packets are lost, in either direction."""
+    """Returns the rules by which a share of all packets is lost, in either direction."""
     return [f"meta l4proto tcp numgen random mod 100 < {percent} drop"]

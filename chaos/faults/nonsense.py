@@ -1,10 +1,10 @@
-"""Answers that make no sense: a proxy that rewrites a Redis' replies, and a hub object that is not ours.
+"""Answers that make no sense: a proxy that rewrites a Redis' replies, and a third-party hub object.
 
 The lies are out of any domain: a time before the year 1970 or in the year 146,000, a value of another type, fewer or
 more rows than were asked for, negative or astronomical counts, bytes that end in the middle. A lie that could be true
 is not among them: a hub is trusted with what it grants, and no node could recognize such a lie.
 
-Requests pass unchanged. So a batch is merged although its answer makes no sense, and what was said counts once.
+Requests pass unchanged. So a batch is merged although its answer makes no sense, and its reports count once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEVER_S: Final = 3600.0
 
 TIME, COUNTS, ROWS, TYPES, BYTES = "time", "counts", "rows", "types", "bytes"
 KINDS: Final = (TIME, COUNTS, ROWS, TYPES, BYTES)
-"""What a lie is about."""
+"""The kinds of lies, by the part of an answer that is wrong."""
 OTHER_TYPES: Final = (
     b"$-1\r\n",
     b"*-1\r\n",
@@ -44,7 +44,7 @@ OTHER_TYPES: Final = (
 
 
 def reply_end(buffer: bytes, start: int = 0) -> int | None:
-    """Where the reply that begins at `start` ends; None if the rest of it has yet to come."""
+    """Returns the end of the reply that begins at `start`; None if the rest of it has yet to come."""
     line_end = buffer.find(b"\r\n", start)
     if line_end < 0:
         return None
@@ -64,7 +64,7 @@ def reply_end(buffer: bytes, start: int = 0) -> int | None:
 
 
 def bulk(payload: bytes) -> bytes:
-    """A string, as it travels."""
+    """Returns a string in the server's protocol."""
     return b"$%d\r\n%b\r\n" % (len(payload), payload)
 
 
@@ -81,7 +81,7 @@ def lie(reply: bytes, kind: str, random: Random) -> bytes:
 
 
 def _broken(reply: bytes, random: Random) -> bytes:
-    """A reply that is cut, or whose bytes are others; its frame is right, or that is wrong, too."""
+    """Returns a reply that is cut, or has other bytes, in a right or in a wrong frame."""
     payload = reply[reply.find(b"\r\n") + 2 : -2]
     cut = random.randrange(len(payload)) if payload else 0
     return random.choice(
@@ -111,7 +111,7 @@ def _absurd(answer: Answer, kind: str, random: Random) -> Answer:
 
 
 def _with_absurd_numbers(reply: bytes, random: Random) -> Iterator[bytes]:
-    """The same reply with another number for each that stands in it."""
+    """Returns the reply with another number in place of each number."""
     lines = reply.split(b"\r\n")
     for at, line in enumerate(lines[:-1]):
         absurd = b"%d" % random.choice(ABSURD_COUNTS)
@@ -125,9 +125,9 @@ def _with_absurd_numbers(reply: bytes, random: Random) -> Iterator[bytes]:
 
 
 class LyingProxy:
-    """Leads to a Redis; while `kinds` is not empty, it answers nonsense of these kinds instead of the truth.
+    """A proxy to a Redis that answers nonsense of the kinds in `kinds`, while there are any, instead of the truth.
 
-    The first replies of a connection pass as they are: they are about who connects, and no answer of a hub.
+    The first replies of a connection pass unchanged: they are about the login, and no answers of a hub.
     """
 
     def __init__(self, upstream_port: int, random: Random) -> None:
@@ -137,20 +137,20 @@ class LyingProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.kinds: tuple[str, ...] = ()
         self.lied = 0
-        """How many lies were sent."""
+        """The number of lies that were sent."""
 
     async def start(self) -> None:
-        """Listen."""
+        """Begins to listen."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Returns the port on which the proxy listens."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Close all connections, and listen no more."""
+        """Closes all connections, and stops listening."""
         assert self._server is not None
         self._server.close()
         for task in self._tasks:
@@ -206,7 +206,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 class _Unspeakable(Exception):
-    """Raised by a hub whose errors cannot be turned into words."""
+    """Raised by a hub whose errors cannot be turned into text."""
 
     def __str__(self) -> str:
         raise ValueError("this error has no words")
@@ -215,7 +215,7 @@ class _Unspeakable(Exception):
 
 
 class ThirdPartyHub:
-    """A hub of somebody else's: passes on what another hub answers, and answers nonsense while `lies` is set."""
+    """A third-party hub: passes on the answers of another hub, and answers nonsense while `lies` is set."""
 
     def __init__(self, hub: Hub, random: Random) -> None:
         self._hub = hub
@@ -223,15 +223,14 @@ class ThirdPartyHub:
         self._oddities = _oddities(random)
         self.lies = False
         self.lied = 0
-        """How many answers made no sense."""
+        """The number of answers that made no sense."""
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return self._hub.shards
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`; while it lies, it breaks each of these promises in turn."""
+        """Exchanges as `Hub.exchange` does; while it lies, breaks each of these promises in turn."""
         answer = await self._hub.exchange(batch)
         if not self.lies:
             return answer
@@ -245,11 +244,9 @@ class ThirdPartyHub:
         return cast("Answer", odd)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self._hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         await self._hub.close()
 
     def __repr__(self) -> str:
@@ -260,7 +257,7 @@ _HANGS: Final = object()
 
 
 async def _hang() -> None:
-    """Answer neither, nor be cancelled at the first attempt."""
+    """Does not answer, and does not end when it is first cancelled."""
     try:
         await asyncio.sleep(NEVER_S)
     except asyncio.CancelledError:
@@ -268,7 +265,7 @@ async def _hang() -> None:
 
 
 def _oddities(random: Random) -> list[Callable[[Answer], Any]]:
-    """Answers that are none, one after the other; an exception is raised."""
+    """Yields answers that are no answers, one after the other; an exception among them is raised."""
     numbers: tuple[Any, ...] = (None, "soon", 1.5, float("nan"), True, [], *ABSURD_COUNTS)
     whole: list[Callable[[Answer], Any]] = [
         lambda _: None,

@@ -1,4 +1,4 @@
-"""Toxiproxy, held to its word: no call blocks the loop, every one has an end, and what it did is looked up."""
+"""Toxiproxy, checked: no call blocks the loop, every call has an end, and each change is looked up afterwards."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class ProxyDisobeyed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Toxic:
-    """What a wire does to what passes through it."""
+    """The effect of a wire on the data that pass through it."""
 
     kind: str
     stream: str
-    """`upstream` is towards the server."""
+    """The direction; `upstream` is towards the server."""
     attributes: Mapping[str, int] = field(default_factory=dict)
     toxicity: float = 1.0
-    """Of so many connections; each is drawn when it is made."""
+    """The share of connections that are affected; each is drawn when it is made."""
 
     @property
     def name(self) -> str:
-        """One wire has no two of the same kind in the same direction."""
+        """Returns the toxic's name: a wire has no two toxics of the same kind in the same direction."""
         return f"{self.kind}_{self.stream}"
 
 
 class _Session(requests.Session):
-    """Has a timeout in any case, and takes no proxies from the environment: both are the client's omissions."""
+    """A session with a timeout and without proxies from the environment, both of which the client omits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Session(requests.Session):
 
 
 class Toxiproxy:
-    """A Toxiproxy server of our own. There is one at a time, as its client knows one address."""
+    """A Toxiproxy server of this process. There is one at a time, as its client knows one address."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -67,13 +67,13 @@ class Toxiproxy:
 
     @staticmethod
     def binary() -> str | None:
-        """The server, if it is here: built by `.ci/toxiproxy`, or installed."""
+        """Returns the server's path: built by `.ci/toxiproxy`, or installed."""
         named = os.environ.get("TOXIPROXY_SERVER") or str(SERVER)
         return named if Path(named).is_file() else shutil.which("toxiproxy-server")
 
     @staticmethod
     def missing() -> str:
-        """What this machine lacks for it; empty if nothing."""
+        """Returns a sentence on what this machine lacks for Toxiproxy; empty if nothing."""
         return "" if Toxiproxy.binary() else "there is no Toxiproxy here; with Go installed, .ci/toxiproxy builds it"
 
     def __enter__(self) -> Self:
@@ -91,7 +91,7 @@ class Toxiproxy:
         self._child.kill()
 
     async def wire(self, name: str, port: int) -> Wire:
-        """A wire to a port of this machine."""
+        """Returns a wire to a port of this machine."""
         await self.call(lambda: self._client.create(upstream=f"127.0.0.1:{port}", name=name))
         state = await self.state(name)
         if not state.get("enabled"):
@@ -99,7 +99,7 @@ class Toxiproxy:
         return Wire(self, toxiproxy.Proxy(**state))
 
     async def call(self, what: Callable[[], Any]) -> Any:
-        """Have the client do something, on a thread, one thing at a time. Raises ProxyDisobeyed."""
+        """Makes calls of the client on a thread, one at a time. Raises ProxyDisobeyed."""
         async with self._calls:
             try:
                 return await asyncio.wait_for(asyncio.to_thread(what), CALL_S)
@@ -107,13 +107,13 @@ class Toxiproxy:
                 raise ProxyDisobeyed(f"{type(error).__name__}: {error}") from error
 
     async def state(self, name: str) -> dict[str, Any]:
-        """How a wire is, as the server says."""
+        """Returns the state of a wire, as the server reports it."""
         answer = await self.call(lambda: API.get(f"/proxies/{name}"))
         return dict(answer.json())
 
 
 class Wire:
-    """What leads from a port to the server, or not. Every change is looked up before it is believed."""
+    """A connection from a port to the server, which can be cut. Every change is looked up before it counts as made."""
 
     def __init__(self, proxies: Toxiproxy, proxy: Any) -> None:
         self._proxies = proxies
@@ -122,7 +122,7 @@ class Wire:
         self.port = int(str(proxy.listen).rpartition(":")[2])
 
     async def add(self, toxic: Toxic) -> None:
-        """From now on the wire does that."""
+        """Adds a toxic to the wire."""
         await self._proxies.call(
             lambda: self._proxy.add_toxic(
                 type=toxic.kind,
@@ -135,22 +135,22 @@ class Wire:
         await self._demand(lambda state: toxic.name in _toxics(state), f"has no {toxic.name}")
 
     async def remove(self, toxic: Toxic) -> None:
-        """The wire does that no more. What `latency` or `bandwidth` held is delivered; `timeout` closes connections."""
+        """Removes a toxic. Data that `latency` or `bandwidth` held are delivered; `timeout` closes connections."""
         await self._proxies.call(lambda: self._proxy.destroy_toxic(toxic.name))
         await self._demand(lambda state: toxic.name not in _toxics(state), f"still has {toxic.name}")
 
     async def disable(self) -> None:
-        """Connections are closed, and new ones refused."""
+        """Closes all connections, and refuses new ones."""
         await self._proxies.call(self._proxy.disable)
         await self._demand(lambda state: not state["enabled"], "is still enabled")
 
     async def enable(self) -> None:
-        """New connections are accepted."""
+        """Accepts new connections."""
         await self._proxies.call(self._proxy.enable)
         await self._demand(lambda state: bool(state["enabled"]), "is not enabled")
 
     async def lead_to(self, port: int) -> None:
-        """Lead to another port from now on; open connections are closed. The client has no word for it."""
+        """Makes the wire lead to another port; open connections are closed. The client has no method for that."""
         upstream = f"127.0.0.1:{port}"
         await self._proxies.call(lambda: API.post(f"/proxies/{self._name}", json={"upstream": upstream}))
         await self._demand(lambda state: state["upstream"] == upstream and state["enabled"], "leads elsewhere")

@@ -1,1 +1,1 @@
-"""The nodes' processes: how they are started and asked, and what they live in."""
+"""The nodes' processes: their start, their requests, and the kinds of programs in which agents live."""

@@ -11,7 +11,7 @@ from chaos.fleet.programs import PROGRAMS
 
 
 def main() -> None:
-    """The whole life of a node."""
+    """Runs a node from its plan to its end."""
     logging.basicConfig(level=logging.WARNING)
     for name in ("reconverge", "chaos"):
         logging.getLogger(name).setLevel(logging.DEBUG)

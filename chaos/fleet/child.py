@@ -1,4 +1,4 @@
-"""Processes that are gone when we are."""
+"""Processes that end when this process ends."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import IO, Final
 
 GRACE_S: Final = 5.0
-"""The longest that a process which was ordered to end may take."""
+"""The longest time, in seconds, in which a process ends that was ordered to."""
 POLL_S: Final = 0.01
 _DIE_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
-"""Not a `preexec_fn`, which can hang in a process that has threads."""
+"""A command that kills the process with its parent; not a `preexec_fn`, which can hang in a process that has
+threads."""
 
 
 class Child:
-    """A process whose words go to a file. It is killed with the thread that started it, however that one ends.
+    """A process whose output goes to a file. It is killed when the thread that started it ends, for any reason.
 
-    `prefix` are commands that lead to where it runs.
+    `prefix` are commands that lead to the place where it runs, such as a namespace.
     """
 
     def __init__(
@@ -42,45 +43,45 @@ class Child:
                 stderr=words,
                 cwd=directory,
                 env={**os.environ, **(environment or {})},
-                process_group=0,  # the terminal's interrupts are for us, who end the others in their order
+                process_group=0,  # the terminal's interrupts are for this process, which ends the others in their order
             )
         self.log = log
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Returns the process's number."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it is still there."""
+        """Returns whether the process still runs."""
         return self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """How it has ended, if it has."""
+        """Returns the exit status; None while the process runs."""
         return self._process.poll()
 
     @property
     def ear(self) -> IO[bytes]:
-        """Where it listens."""
+        """Returns the standard input of the process."""
         assert self._process.stdin is not None
         return self._process.stdin
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is still there."""
+        """Sends the process a signal, if it still runs."""
         if self.alive:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, whatever it does, and have it gone."""
+        """Kills the process at once, and waits until it is gone."""
         if self.alive:
             self._process.kill()
         self._process.wait()
         self._hang_up()
 
     def end(self, grace_s: float = GRACE_S) -> None:
-        """Tell it to end, and kill it if it does not."""
+        """Orders the process to end, and kills it if it does not."""
         self.signal(signal.SIGTERM)
         deadline_s = time.monotonic() + grace_s
         while self.alive and time.monotonic() < deadline_s:
@@ -89,5 +90,5 @@ class Child:
 
     def _hang_up(self) -> None:
         if self._process.stdin is not None and not self._process.stdin.closed:
-            with contextlib.suppress(BrokenPipeError):  # an order that did not arrive before the end is not needed
+            with contextlib.suppress(BrokenPipeError):  # the process needs no order that did not arrive before its end
                 self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""Who is asked: an agent of ours, and what it shares with its rivals."""
+"""The interface of a limiter in the chaos tests, and our own agent behind it."""
 
 from __future__ import annotations
 
@@ -27,69 +27,69 @@ from reconverge.limit import FIXED_WINDOW, Limit
 
 CENSUS_KEY: Final = "all"
 CENSUS: Final = Limit(10**12, 30 * 86_400.0, algorithm=FIXED_WINDOW)
-"""So large that it is calm whatever is asked, and so long that no run falls on the edge of a window."""
+"""A limit so large that it is calm at any load, and with a window so long that no run falls on its edge."""
 _numbers = count(1)
 
 
 class Contestant(Protocol):
-    """Whoever admits and refuses."""
+    """A limiter that decides the requests of a scenario: our agent, or a rival."""
 
     name: str
 
     def prepare(self, keys: Iterable[str]) -> None:
-        """Begin, and hear what there is to hear about these keys."""
+        """Begins, and learns the state of these keys."""
         ...
 
     @property
     def ready(self) -> bool:
-        """Whether that is done."""
+        """Returns whether the preparation has ended."""
         ...
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """Admit or refuse."""
+        """Admits or refuses a request from memory."""
         ...
 
     async def ask(self, key: str, cost: int) -> Verdict:
-        """Admit or refuse; in doubt, ask the hub first. May wait."""
+        """Admits or refuses a request; in doubt, asks the hub first. May wait."""
         ...
 
     def count(self, cost: int) -> None:
-        """So much was admitted; for whoever counts that apart."""
+        """Counts an admitted cost, if the contestant has a second limit for that."""
         ...
 
     def knock(self, limit: int, key: str) -> bool:
-        """A stranger asks, under that one of the limits that are flooded."""
+        """Decides a stranger's request, under the flooded limit with the number `limit`."""
         ...
 
     def lie(self, *, lies: bool) -> None:
-        """Whether to get nonsense from now on, where the hub is an object that is not ours."""
+        """Sets whether answers are nonsense from now on, if the hub is a third-party object."""
         ...
 
     def health(self) -> str:
-        """The state that it says it is in; empty if it says nothing of it."""
+        """Returns the state that the contestant reports of itself; empty if it reports none."""
         ...
 
     def view(self) -> int:
-        """The cost that the whole fleet has admitted, as far as this node knows."""
+        """Returns the cost that the whole fleet has admitted, as far as this node knows."""
         ...
 
     def used(self, key: str) -> tuple[int, int] | None:
-        """The number of the window, and the cost that all have used of it, as far as this node knows.
+        """Returns the number of the window, and the cost that all nodes have used of it, as far as this node knows.
 
         None if the node is full of keys, and has no room for this one just now.
         """
         ...
 
     def staleness_s(self) -> float:
-        """The age of what it knows."""
+        """Returns the age of what the contestant knows, in seconds."""
         ...
 
     def ages_s(self) -> list[float]:
-        """The same for each shard."""
+        """Returns the age of what the contestant knows of each shard, in seconds."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """What there is to say in the end."""
+        """Returns the figures of the end."""
         ...
 
 
@@ -102,12 +102,12 @@ class MovedClock:
         self.ahead_ns = 0
 
     def wall_ns(self) -> int:
-        """See `Clock.wall_ns`."""
+        """Returns the machine's wall time, moved by `ahead_ns`."""
         return SystemClock.wall_ns() + self.ahead_ns
 
 
 class Recorded:
-    """A hub whose exchanges are written down, as they begin and as they end."""
+    """A hub whose exchanges are recorded, at their beginning and at their end."""
 
     def __init__(self, hub: Hub, recorder: Recorder, who: str, agent: int) -> None:
         """`agent` is the number of its agent in this process."""
@@ -118,25 +118,21 @@ class Recorded:
 
     @property
     def shards(self) -> int:
-        """See `Hub.shards`."""
         return self._hub.shards
 
     @property
     def at_work(self) -> bool:
-        """See `reconverge.hub.Working`."""
+        """Returns whether the hub has tasks of its own; see `reconverge.hub.Working`."""
         return bool(getattr(self._hub, "at_work", False))
 
     async def exchange(self, batch: Batch) -> Answer:
-        """See `Hub.exchange`."""
         with self._written_down(batch):
             return await self._hub.exchange(batch)
 
     def ready_to_block(self) -> bool:
-        """See `reconverge.hub.port.Blocking`; the hub need not be one."""
         return isinstance(self._hub, Blocking) and self._hub.ready_to_block()
 
     def exchange_blocking(self, batch: Batch, turn: Callable[[], None]) -> Answer:
-        """See `reconverge.hub.port.Blocking`."""
         assert isinstance(self._hub, Blocking)
         with self._written_down(batch):
             return self._hub.exchange_blocking(batch, turn)
@@ -162,11 +158,9 @@ class Recorded:
         self._recorder.heard(self._who, number, OK)
 
     async def totals(self) -> dict[str, Totals]:
-        """See `Hub.totals`."""
         return await self._hub.totals()
 
     async def close(self) -> None:
-        """See `Hub.close`."""
         await self._hub.close()
 
     def __repr__(self) -> str:
@@ -174,7 +168,7 @@ class Recorded:
 
 
 class RecordedSettingsStore(Recorded):
-    """The same, of a hub at which settings can be published."""
+    """A hub whose exchanges are recorded, and at which settings can be published."""
 
     def __init__(self, hub: Hub, recorder: Recorder, who: str, agent: int) -> None:
         super().__init__(hub, recorder, who, agent)
@@ -182,16 +176,14 @@ class RecordedSettingsStore(Recorded):
         self._store = hub
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
-        """See `SettingsStore.post`."""
         await self._store.post(payload, keep_s=keep_s)
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """See `SettingsStore.read`."""
         return await self._store.read(bytes_max=bytes_max)
 
 
 class Ours:
-    """An agent as users have it, on a hub whose exchanges are written down."""
+    """An agent as in applications, on a hub whose exchanges are recorded."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         self.name = name
@@ -227,7 +219,6 @@ class Ours:
         self._keys: tuple[str, ...] = ()
 
     def prepare(self, keys: Iterable[str]) -> None:
-        """See `Contestant.prepare`."""
         self._keys = tuple(keys)
         self._login.warm(self._keys)
         self._census.warm([CENSUS_KEY])
@@ -235,71 +226,65 @@ class Ours:
 
     @property
     def ready(self) -> bool:
-        """See `Contestant.ready`."""
         return self._knows(self._login, self._keys) and self._knows(self._census, (CENSUS_KEY,))
 
     @staticmethod
     def _knows(limiter: RateLimiter, keys: Sequence[str]) -> bool:
         cells = limiter.control.table.cells
         unknown = [key for key in keys if key not in cells or not cells[key].heard]
-        limiter.warm(unknown)  # what nobody uses is forgotten if the hub does not answer for long
+        limiter.warm(unknown)  # an unused key is forgotten if the hub does not answer for long
         return not unknown
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`. It refuses within another decision about the same limit, as `allow` does."""
+        """Decides a request. It refuses within another decision about the same limit, as `allow` does."""
         try:
             return self._login.control.table.decide(key, cost, self._clock.monotonic_ns())
         except Reentry:
             return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
 
     async def ask(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.ask`. Its agent lives in the loop that this is awaited in."""
+        """Decides a request, and asks in doubt. The agent must live in the running loop."""
         allowed = (await self._login.ask(key, cost)).allowed
         table = self._login.control.table
-        # As the decision has left it: nothing else has run in this loop since.
+        # The cell is as the decision has left it: nothing else has run in this loop since.
         cell = table.cells[key]
         assert isinstance(cell, Cell)
         return table.verdict(cell, allowed, self._clock.monotonic_ns())
 
     def count(self, cost: int) -> None:
-        """See `Contestant.count`."""
         assert self._census.allow(CENSUS_KEY, cost)
 
     def knock(self, limit: int, key: str) -> bool:
-        """See `Contestant.knock`."""
         return self._flooded[limit].allow(key)
 
     @property
     def slots_lease(self) -> Lease:
-        """See `SlotTaker.slots_lease`."""
         assert self._slots is not None
         return self._number, self._slots.control.table.shard_of(SLOTS_KEY).index
 
     def slot(self, timeout_s: float) -> AbstractContextManager[object]:
-        """See `SlotTaker.slot`."""
         assert self._slots is not None
         return self._slots.slot(SLOTS_KEY, timeout=timeout_s)
 
     def slot_in_loop(self, timeout_s: float) -> AbstractAsyncContextManager[object]:
-        """See `SlotTakerInLoop.slot_in_loop`."""
         assert self._slots is not None
         return self._slots.slot(SLOTS_KEY, timeout=timeout_s)
 
     def lie(self, *, lies: bool) -> None:
-        """See `Contestant.lie`."""
         assert self._third_party is not None
         self._third_party.lies = lies
 
     def health(self) -> str:
-        """See `Contestant.health`."""
         return self.agent.health().state
 
     def view(self) -> int:
-        """See `Contestant.view`."""
         return self._census.usage(CENSUS_KEY).total
 
     def used(self, key: str) -> tuple[int, int] | None:
-        """See `Contestant.used`. Both numbers are of one window, though others may open the next one meanwhile."""
+        """Returns the window and its use.
+
+        Both numbers are of one window, though other nodes may open the next one meanwhile.
+        """
         table = self._login.control.table
         while True:
             epoch = table.observe(key, self._clock.monotonic_ns()).epoch
@@ -307,19 +292,16 @@ class Ours:
             cell = table.cells.get(key)
             if cell is None:
                 return None
-            if cell.epoch == epoch:  # windows follow each other, so the total, asked for in between, is of this one
+            if cell.epoch == epoch:  # the total, read in between, is of this window, as windows follow each other
                 return epoch, total
 
     def staleness_s(self) -> float:
-        """See `Contestant.staleness_s`."""
         return max(self.ages_s())
 
     def ages_s(self) -> list[float]:
-        """See `Contestant.ages_s`."""
         return [exchanges.staleness for exchanges in self.agent.stats().exchanges]
 
     def facts(self) -> dict[str, Any]:
-        """See `Contestant.facts`."""
         stats = self.agent.stats()
         failures: Counter[str] = Counter()
         for exchanges in stats.exchanges:
@@ -342,5 +324,5 @@ class Ours:
 
 
 def history_files(directory: Path) -> list[Path]:
-    """All that was written down."""
+    """Returns the files with all that was recorded."""
     return sorted(directory.glob("node-*.jsonl"))

@@ -1,7 +1,7 @@
-"""A node's process, as all its programs know it: its contestants, its recorder, and the orders that it hears.
+"""A node's process, as all programs use it: its contestants, its recorder, and the orders that it receives.
 
-Orders are `go`, `end`, and in between things to do to itself: `jump` its wall clock, `stall` its loop, `hog` the
-interpreter, `flood` itself with keys, let a `stranger` in, hear a `lie` from its hub, `ask` for one key many times.
+Orders are `go`, `end`, and in between orders for things to do to itself: `jump` its wall clock, `stall` its loop, `hog`
+the interpreter, `flood` itself with keys, let a `stranger` in, hear a `lie` from its hub, `ask` for one key many times.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from reconverge.errors import CostExceedsQuota, InvalidKey
 from reconverge.kernel import Verdict
 
 LOOK_NS: Final = 50 * MILLISECOND_NS
-"""How often a node writes down what it knows."""
+"""The time, in nanoseconds, between two records of a node's state."""
 ASK_PAUSE_S: Final = 0.003
-"""Between requests for one key; many exchanges are made until they are over."""
+"""The seconds between requests for one key; many exchanges are made until they are over."""
 LATE_NS: Final = 20 * MILLISECOND_NS
-"""Later than that is worth writing down."""
+"""A delay, in nanoseconds, is recorded if it is longer than this."""
 SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 NAP_S: Final = 0.02
 READY_S: Final = 30.0
 EAGER_MAX: Final = 5
-"""So many of those who try again at once are enough to see it."""
+"""The number of contestants that try again at once, and are recorded: so many are enough to show it."""
 
 
 def held_up_ns() -> int:
-    """For how long this thread was ready to run in its life while others had the processors; 0 where nobody counts."""
+    """Returns how long this thread has been ready to run while others had the processors; 0 if nothing counts it."""
     try:
         return int(SCHEDULED.read_text().split()[1])
     except (OSError, IndexError):
@@ -55,10 +55,10 @@ def held_up_ns() -> int:
 
 
 class Node:
-    """What all kinds of processes have in common."""
+    """The common part of all kinds of processes."""
 
     def __init__(self, plan: Plan, *, decides: bool = True) -> None:
-        """Without `decides` this process only asks others."""
+        """With `decides` False, this process decides nothing, and only asks other processes."""
         self.plan = plan
         self.recorder = Recorder(Path(plan.directory), plan.node)
         self.watch = Watch()
@@ -73,7 +73,7 @@ class Node:
         self._keys_most: dict[str, int] = {}
         self._keys = sorted({request.key for request in plan.requests if usable(request.key)})
         self._listen_to_failures()
-        # Before there is any contestant, whose own last words are said first then.
+        # It is registered before any contestant exists, so that their own last words come first.
         atexit.register(self._say_what_became_of_it)
         self.teams = {name: self._team(name) for name in plan.contestants if decides}
         self._strangers = {one.name: Stranger(one, plan.node, len(plan.flooded)) for one in self.contestants}
@@ -90,65 +90,65 @@ class Node:
 
     @property
     def contestants(self) -> list[Contestant]:
-        """The first of each team, which is all of it in most programs."""
+        """Returns the first member of each team; in most programs, a team has only one."""
         return [team[0] for team in self.teams.values()]
 
     # ---------------------------------------------------------------- beginning and end
 
     def prepare(self) -> None:
-        """Have everybody begin."""
+        """Makes all contestants begin."""
         for team in self.teams.values():
             for contestant in team:
                 contestant.prepare(self._keys)
 
     def await_readiness(self) -> None:
-        """Wait until everybody has heard what there is to hear, or for so long that there is something wrong."""
+        """Waits until all contestants are ready, or until the wait is so long that there must be a fault."""
         deadline_s = time.monotonic() + READY_S
         while not self.ready and time.monotonic() < deadline_s:
             time.sleep(NAP_S)
 
     @property
     def ready(self) -> bool:
-        """Whether everybody is."""
+        """Returns whether all contestants are ready."""
         return all(contestant.ready for team in self.teams.values() for contestant in team)
 
     def say_ready(self) -> None:
-        """Tell whoever started this process."""
+        """Reports to the parent process that this process is ready."""
         self.recorder.write("born", t=time.monotonic_ns())
         (Path(self.plan.directory) / f"ready-{self.plan.node}.{os.getpid()}").touch()
 
     def listen(self) -> None:
-        """Hears the orders to this process, on a thread of its own."""
+        """Receives the orders to this process, on a thread of its own."""
         threading.Thread(target=self._hear, name="orders", daemon=True).start()
 
     def await_go(self) -> None:
-        """Wait for the common start."""
+        """Waits for the common start."""
         self._go.wait()
 
     @property
     def is_started(self) -> bool:
-        """Whether the common start is known."""
+        """Returns whether the common start is known."""
         return self._go.is_set()
 
     @property
     def ended(self) -> bool:
-        """Whether it was ordered to end."""
+        """Returns whether the process was ordered to end."""
         return self._end.is_set()
 
     def due_requests(self) -> list[Request]:
-        """Those that are still to come: a process that replaces another begins where it is."""
+        """Returns the requests that are still to come: a process that replaces another one begins now."""
         passed_ns = time.monotonic_ns() - self.start_ns
         return [request for request in self.plan.requests if request.moment_ns >= passed_ns]
 
     # ---------------------------------------------------------------- waiting, without waiting too long
 
     def nap_s(self, moment_ns: int) -> float:
-        """How long to sleep until then; not for long, as there may be something else to do."""
+        """Returns the seconds to sleep until that moment; at most NAP_S, as there may be an order to obey."""
         left_s = (self.start_ns + moment_ns - time.monotonic_ns()) / SECOND_NS
         return min(max(0.0, left_s), NAP_S)
 
     def slept(self, until_ns: int) -> None:
-        """A nap is over: see to what else there is to do."""
+        """Obeys orders and records the state, after a nap."""
         late_ns = time.monotonic_ns() - until_ns
         if late_ns > LATE_NS:
             self.recorder.write("late", t=time.monotonic_ns(), ns=late_ns)
@@ -156,7 +156,7 @@ class Node:
         self.obey()
 
     def wait_until(self, moment_ns: int) -> bool:
-        """Wait until so long after the start. Returns whether that is still part of the load."""
+        """Waits until a time after the start. Returns whether that is still part of the load."""
         while (nap_s := self.nap_s(moment_ns)) > 0 and not self.ended:
             until_ns = time.monotonic_ns() + int(nap_s * SECOND_NS)
             time.sleep(nap_s)
@@ -164,7 +164,7 @@ class Node:
         return not self.ended and time.monotonic_ns() < self.start_ns + self.plan.load_ns
 
     def wait_for_the_end(self) -> None:
-        """Nothing is asked any more."""
+        """Waits for the order to end, without further requests."""
         while not self.ended:
             until_ns = time.monotonic_ns() + int(NAP_S * SECOND_NS)
             time.sleep(NAP_S)
@@ -173,12 +173,12 @@ class Node:
     # ---------------------------------------------------------------- what is done
 
     def ask(self, request: Request, *, number: int = 0) -> None:
-        """Have a request decided by every team, each by one of its members, and write down how."""
+        """Makes one member of every team decide a request, and records the decisions."""
         for team in self.teams.values():
             self.ask_one(team[number % len(team)], request)
 
     def ask_one(self, contestant: Contestant, request: Request) -> bool:
-        """Have a request decided, and write down how. Returns whether it was admitted."""
+        """Makes a contestant decide a request, and records the decision. Returns whether it was admitted."""
         verdict = None
         wall_ns = time.time_ns()
         self.watch.begin()
@@ -186,7 +186,7 @@ class Node:
         try:
             verdict = contestant.decide(request.key, request.cost)
         except (CostExceedsQuota, InvalidKey):
-            pass  # the caller's mistake, and said to be one
+            pass  # the caller's mistake, and recorded as one
         except Exception as error:  # noqa: BLE001  # any exception that escapes is to be reported
             self._escaped(contestant.name, error)
         took_ns = time.monotonic_ns() - t_ns
@@ -197,11 +197,11 @@ class Node:
         return verdict.allowed
 
     async def ask_and_wait(self, contestant: Contestant, request: Request) -> None:
-        """Have a request decided that may ask the hub, and write down how, and whether it waited."""
+        """Makes a contestant decide a request that may ask the hub; records the decision, and whether it waited."""
         verdict = None
         suspended: list[None] = []
         held_ns, wall_ns, t_ns = held_up_ns(), time.time_ns(), time.monotonic_ns()
-        # Runs only if this task lets others of its loop run.
+        # It runs only if this task lets other tasks of its loop run.
         handle = asyncio.get_running_loop().call_soon(suspended.append, None)
         try:
             verdict = await contestant.ask(request.key, request.cost)
@@ -213,13 +213,13 @@ class Node:
             self._decided(contestant, request, verdict, held_ns=held_up_ns() - held_ns, **how)
 
     def _decided(self, contestant: Contestant, request: Request, verdict: Verdict, **how: Any) -> None:
-        """Count what was admitted, and write down how it was decided."""
+        """Counts the admitted cost, and records the decision."""
         if verdict.allowed:
             contestant.count(request.cost)
         self.recorder.decided(contestant.name, verdict, key=request.key, cost=request.cost, **how)
 
     def look(self, *, at_once: bool = False) -> None:
-        """Write down what everybody knows, from time to time."""
+        """Records the state of all contestants, from time to time."""
         now_ns = time.monotonic_ns()
         if not at_once and now_ns - self._looked_ns < LOOK_NS:
             return
@@ -249,7 +249,7 @@ class Node:
                 self.recorder.write("asked", who=contestant.name, t=time.monotonic_ns(), **facts)
 
     def obey(self) -> None:
-        """Obeys the orders to do something to itself."""
+        """Obeys the orders for things to do to itself."""
         while True:
             try:
                 what, amount = self._orders.get_nowait()
@@ -257,20 +257,20 @@ class Node:
                 return
             self.recorder.write("ordered", t=time.monotonic_ns(), what=what)
             self._deeds[what](amount)
-            # First of all, as whoever waited to run will exchange as soon as we do any input or output.
+            # First of all, as a thread that waits to run will exchange as soon as this one does any input or output.
             self.look(at_once=True)
             self.recorder.write("ordered", t=time.monotonic_ns(), what=f"{what} over")
 
     def _jump(self, seconds: float) -> None:
-        """Have the wall clock be so much further ahead."""
+        """Makes the wall clock jump by `seconds`."""
         self.clock.ahead_ns += round(seconds * SECOND_NS)
 
     def _observe(self, _amount: float) -> None:
-        """From now on write down what was used."""
+        """Records the use of windows from now on."""
         self._observing = True
 
     def _let_in(self, keys_per_s: float) -> None:
-        """Have a stranger ask about so many distinct keys per second."""
+        """Lets a stranger ask about many distinct keys per second."""
         for stranger in self._strangers.values():
             stranger.flood(int(keys_per_s))
 
@@ -279,14 +279,14 @@ class Node:
             contestant.lie(lies=bool(lies))
 
     def _ask_again_and_again(self, requests: float) -> None:
-        """Ask so many times for the first key, one after the other."""
+        """Asks many times for the first key, one request after the other."""
         for _ in range(int(requests)):
             self.ask(Request(0, self._keys[0], 1))
             time.sleep(ASK_PAUSE_S)
             self.look()
 
     def _flood(self, amount: float) -> None:
-        """Ask about so many keys that nobody has heard of."""
+        """Asks about many new keys."""
         keys = int(amount)
         for contestant in self.contestants:
             t_ns, wall_ns, admitted, verdict = time.monotonic_ns(), time.time_ns(), 0, None
@@ -294,7 +294,7 @@ class Node:
                 verdict = contestant.decide(f"flood-{number}", 1)
                 if verdict.allowed:
                     admitted += 1
-                    contestant.count(1)  # at once: a count that is not used while a flood lasts may be forgotten
+                    contestant.count(1)  # at once: an unused count may be forgotten while a flood lasts
             if verdict is not None and admitted:
                 self.recorder.decided(
                     contestant.name,
@@ -327,7 +327,7 @@ class Node:
             else:
                 self._orders.put((order["do"], order["amount"]))
         if not self.ended:
-            os._exit(1)  # whoever gave the orders is gone
+            os._exit(1)  # the process that gave the orders has ended
 
     def _listen_to_failures(self) -> None:
         def in_thread(failure: threading.ExceptHookArgs) -> None:
@@ -342,7 +342,7 @@ class Node:
         sys.unraisablehook = lambda failure: self._escaped("", failure.exc_value)
 
     def note_in_loop(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What an event loop does with an exception that nobody has caught."""
+        """Records an exception that nothing in an event loop has caught."""
         self._escaped("", context.get("exception") or RuntimeError(context["message"]))
 
     def _escaped(self, name: str, error: BaseException | None) -> None:
@@ -362,7 +362,7 @@ class Node:
 
 
 def usable(key: str) -> bool:
-    """Whether it is a key that can be counted under."""
+    """Returns whether a key is valid."""
     try:
         return 0 < len(key.encode()) <= 256 and not key.startswith("\x00")
     except UnicodeEncodeError:
@@ -370,5 +370,5 @@ def usable(key: str) -> bool:
 
 
 def _hog(seconds: float) -> None:
-    """Keep the interpreter to ourselves, in one call that never lets go of it."""
+    """Keeps the interpreter, in one call that never lets go of it."""
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))

@@ -1,4 +1,4 @@
-"""Looks at what the hub knows of a fleet of ours; at a broker, as a member that decides nothing."""
+"""Reads a hub's data about our fleet; at a broker, as a member that decides nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ LEASE_US: Final = 30_000_000
 
 
 class Observer:
-    """`where` is asked before each look, as another server may have taken over by then.
+    """A process that reads the hub's data again and again.
 
-    `by_members` says whether the hub's data are kept by its members, which an observer has to be one of.
+    `where` returns the URL before each look, as another server may have taken over by then. `by_members` is whether the
+    hub's data are kept by its members, one of which an observer has to be.
     """
 
     def __init__(
@@ -34,34 +35,34 @@ class Observer:
         self._by_members = by_members
 
     async def introduce(self) -> None:
-        """Have the hub's data begin. Raises HubUnavailable."""
+        """Creates the hub's data. Raises HubUnavailable."""
         for shard in range(self._hub.shards):
             await self._say_hello(shard)
 
     async def step_back(self) -> None:
-        """Where members keep the data, let another one do so; the next look is a newcomer's."""
+        """Gives the data up to another member, if members keep them; the next look is then a new member's."""
         if self._by_members:
             await self._hub.close()
 
     async def look(self) -> tuple[int, int]:
-        """What has been charged to the limit, and to the census. Raises HubUnavailable."""
+        """Returns the charges to the limit and to the census. Raises HubUnavailable."""
         if self._where() != self._url:
             await self._hub.close()
             self._url = self._where()
             self._hub = open_hub(self._url, self._settings)
         if self._by_members:
-            await self._say_hello(0)  # whoever leaves hands over to somebody who was heard lately
+            await self._say_hello(0)  # a member that leaves hands the data over to one that was heard lately
         totals = await self._hub.totals()
         charged = [totals[limit].charged if limit in totals else 0 for limit in (LIMIT_NAME, CENSUS_NAME)]
         return charged[0], charged[1]
 
     async def close(self) -> None:
-        """Look no more."""
+        """Ends the looks."""
         await self._hub.close()
 
     @property
     def rejects(self) -> int:
-        """How many letters were of no use to this member."""
+        """Returns the number of messages that this member has rejected."""
         found: Counter[str] | None = getattr(self._hub, "rejects", None)
         return 0 if found is None else found.total()
 

@@ -9,35 +9,35 @@ from typing import Final, NamedTuple, Self
 from reconverge.limit import Limit
 
 THREAD: Final = "thread"
-"""An ordinary program."""
+"""The name of an ordinary program."""
 GEVENT: Final = "gevent"
-"""The program that asks a server, in whose worker the decisions are made."""
+"""The name of the program that sends requests to a server, in whose worker the decisions are made."""
 
 
 class Request(NamedTuple):
     """One request that a node is to make."""
 
     moment_ns: int
-    """When, after the common start."""
+    """The moment of the request, in nanoseconds after the common start."""
     key: str
     cost: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a node needs to know. It travels to the process as one line of JSON."""
+    """The settings of a node. They travel to the process as one line of JSON."""
 
     node: int
     url: str
     rivals_url: str
-    """Where rivals meet: as users of their own, and with libraries that read other URLs."""
+    """The URL at which rivals meet: they have users of their own, and libraries that read other URLs."""
     shards: int
     directory: str
-    """Where the histories are written."""
+    """The directory of the histories."""
     contestants: tuple[str, ...]
-    """Each request is decided once by each of them; they share nothing but the network."""
+    """The contestants. Each request is decided once by each of them; they share nothing but the network."""
     program: str
-    """What kind of process it is: see `chaos.fleet.programs`."""
+    """The kind of process; see `chaos.fleet.programs`."""
     limit: Limit
     policy: str
     cold_allowance: float
@@ -49,29 +49,29 @@ class Plan:
     flooded: tuple[Limit, ...]
     """Further limits, under which a stranger can flood the node with distinct keys."""
     third_party: bool
-    """Whether our agents are given a hub object that can be ordered to answer nonsense."""
+    """Whether our agents get a hub object that can be ordered to answer nonsense."""
     slots: int
-    """How much may be in progress at once, on all nodes together; 0 where nodes take no slots."""
+    """The number of slots on all nodes together; 0 if nodes take no slots."""
     slots_lease_s: float
     alone: bool
     """Whether there is no other node."""
     seed: int
-    """For what a node draws by itself."""
+    """The seed for random numbers of the node itself."""
     obeys: bool
-    """Whether our own agents obey settings that are published."""
+    """Whether our own agents apply published settings."""
     agents: int
-    """How many agents the process has, where its program can have several."""
+    """The number of agents in the process, if its program can have several."""
     load_ns: int
-    """How long the requests go on."""
+    """The duration of the requests, in nanoseconds."""
     requests: tuple[Request, ...]
 
     def as_line(self) -> str:
-        """How it travels."""
+        """Returns the plan as a line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of_line(cls, line: str) -> Self:
-        """The plan that travelled."""
+        """Returns the plan from a line of JSON."""
         facts = json.loads(line)
         facts["limit"] = Limit(**facts["limit"])
         facts["flooded"] = tuple(Limit(**limit) for limit in facts["flooded"])

@@ -1,4 +1,4 @@
-"""The kinds of processes that an agent can live in."""
+"""The kinds of processes in which an agent can live."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 THREADS: Final = 64
 SWITCH_S: Final = 1e-5
-"""How often threads take turns: five hundred times as often as usual, so that they get in each other's way."""
+"""The seconds between two switches of threads: five hundred times as often as usual, so that threads collide."""
 WORKERS: Final = 8
 CYCLE_NS: Final = 80 * MILLISECOND_NS
-"""How long a loop lasts that is closed and replaced by another."""
+"""The time, in nanoseconds, after which a loop is closed and replaced by another."""
 NAP_NS: Final = 50 * MILLISECOND_NS
 VOLLEY: Final = 100
-"""How many decisions a thread makes in a row."""
+"""The number of decisions that a thread makes in a row."""
 PAUSE_S: Final = 0.01
-"""Without pauses the threads would leave nothing of the processor to anybody else."""
+"""The pause between two such rows, in seconds: without it the threads would leave no processor time to others."""
 
 
 def in_thread(node: Node) -> None:
-    """An ordinary program: the exchanges have a thread of their own."""
+    """Runs an ordinary program: the exchanges have a thread of their own."""
     node.prepare()
     node.await_readiness()
     node.say_ready()
@@ -53,7 +53,7 @@ def in_thread(node: Node) -> None:
 
 
 def in_loop(node: Node) -> None:
-    """An asynchronous program: the exchanges are tasks of its loop. It may have many agents."""
+    """Runs an asynchronous program: the exchanges are tasks of its loop. It may have many agents."""
     asyncio.run(_serve(node))
 
 
@@ -64,7 +64,7 @@ async def _serve(node: Node) -> None:
             for contestant in team:
                 await _begin_in_loop(contestant, stack)
         node.prepare()
-        while not node.ready:  # noqa: ASYNC110  # what is waited for comes through this loop
+        while not node.ready:  # noqa: ASYNC110  # the awaited event comes through this loop
             await asyncio.sleep(0.02)
         node.say_ready()
         node.listen()
@@ -82,9 +82,9 @@ async def _serve(node: Node) -> None:
 
 
 def in_loop_that_asks(node: Node) -> None:
-    """An asynchronous program each of whose requests asks the hub in doubt, many of them at once.
+    """Runs an asynchronous program whose requests all ask the hub in doubt, many of them at once.
 
-    Beside each request an application without a limiter asks its loop to go on after as long as an ask may take.
+    Beside each request, an application without a limiter asks its loop to go on after as long as an ask may take.
     """
     asyncio.run(_serve_and_ask(node))
 
@@ -95,7 +95,7 @@ async def _serve_and_ask(node: Node) -> None:
         for contestant in node.contestants:
             await _begin_in_loop(contestant, stack)
         node.prepare()
-        while not node.ready:  # noqa: ASYNC110  # what is waited for comes through this loop
+        while not node.ready:  # noqa: ASYNC110  # the awaited event comes through this loop
             await asyncio.sleep(0.02)
         node.say_ready()
         node.listen()
@@ -114,7 +114,7 @@ async def _serve_and_ask(node: Node) -> None:
 
 
 async def _go_on_beside(node: Node) -> None:
-    """What an application does that has no limiter, and waits for as long."""
+    """Imitates an application that has no limiter, and waits for as long."""
     t_ns = time.monotonic_ns()
     await asyncio.sleep(WITHIN_S)
     node.recorder.write("beside", t=t_ns, ns=time.monotonic_ns() - t_ns - round(WITHIN_S * SECOND_NS))
@@ -136,7 +136,7 @@ async def _wait_in_loop(node: Node, moment_ns: int) -> None:
 
 
 def in_many_loops(node: Node) -> None:
-    """A program whose event loop is closed and replaced by another, again and again, now of one kind, now of another.
+    """Runs a program whose event loop is closed and replaced by another of another kind, again and again.
 
     Meanwhile a second agent lives in a loop of its own on another thread.
     """
@@ -144,7 +144,7 @@ def in_many_loops(node: Node) -> None:
         Ours(one.name, node.plan, node.recorder, node.clock) for one in node.contestants if isinstance(one, Ours)
     ]
     runs = _loop_kinds()
-    for run in runs:  # what a kind of loop takes for good, it takes the first time
+    for run in runs:  # each kind of loop takes its lasting resources the first time
         run(_some_time(node, [], node.contestants))
     node.say_ready()
     node.listen()
@@ -166,14 +166,14 @@ def in_many_loops(node: Node) -> None:
 
 
 async def _some_time(node: Node, requests: list[Request], contestants: list[Contestant]) -> None:
-    """The life of one loop."""
+    """Lets one loop live for a while."""
     asyncio.get_running_loop().set_exception_handler(node.note_in_loop)
     async with AsyncExitStack() as stack:
         for contestant in contestants:
             await _begin_in_loop(contestant, stack)
         at_work = tasks_that_take_slots(node, contestants)
         for request in requests:
-            while (nap_s := node.nap_s(request.moment_ns)) > 0:  # noqa: ASYNC110  # a moment comes by itself
+            while (nap_s := node.nap_s(request.moment_ns)) > 0:  # noqa: ASYNC110  # the moment comes by itself
                 await asyncio.sleep(nap_s)
             for contestant in contestants:
                 node.ask_one(contestant, request)
@@ -181,25 +181,25 @@ async def _some_time(node: Node, requests: list[Request], contestants: list[Cont
         for task in at_work:
             task.cancel()
         if at_work:
-            await asyncio.wait(at_work)  # what escapes from one of them, the loop tells its handler
+            await asyncio.wait(at_work)  # the loop calls its handler with exceptions that escape from a task
 
 
 def _loop_kinds() -> list[Callable[[Any], None]]:
     kinds: list[Callable[[Any], None]] = [asyncio.run]
     try:
-        import uvloop  # noqa: PLC0415  # not everybody has it
+        import uvloop  # noqa: PLC0415  # it may not be installed
     except ImportError:
         return kinds
     return [*kinds, uvloop.run]
 
 
 def _possessions() -> dict[str, int]:
-    """What a process can leak."""
+    """Returns the numbers of the resources that a process can leak."""
     return {"descriptors": len(os.listdir("/proc/self/fd")), "threads": threading.active_count()}  # noqa: PTH208
 
 
 def in_many_threads(node: Node) -> None:
-    """A program that decides on many threads at once, as fast as it can."""
+    """Runs a program that decides on many threads at once, as fast as it can."""
     node.prepare()
     node.await_readiness()
     node.say_ready()
@@ -225,7 +225,7 @@ def _hammer(node: Node, key: str) -> None:
 
 
 def _hit_hard(node: Node, contestant: Contestant, key: str) -> None:
-    """Decide many times in a row; what was admitted is written down in one line for each window."""
+    """Decides many times in a row; the admitted cost is recorded in one line for each window."""
     admitted: dict[int, Verdict] = {}
     costs: Counter[int] = Counter()
     touched = ""
@@ -252,7 +252,7 @@ def _hit_hard(node: Node, contestant: Contestant, key: str) -> None:
 
 
 def preforked(node: Node) -> None:
-    """A gunicorn that has loaded its application, and used it, before it forks its workers."""
+    """Runs a gunicorn that has loaded its application, and used it, before it forks its workers."""
     from chaos.fleet.workers.prefork import serve  # noqa: PLC0415  # gunicorn is not needed elsewhere
 
     node.prepare()
@@ -281,7 +281,7 @@ def preforked(node: Node) -> None:
 
 
 def in_storm(node: Node) -> None:
-    """A program whose main thread decides under a storm of signals."""
+    """Runs a program whose main thread decides under a storm of signals."""
     node.prepare()
     node.await_readiness()
     node.say_ready()

@@ -1,17 +1,17 @@
-"""Work that takes slots of a limit on what is in progress, beside the requests of a node."""
+"""Work that takes slots of a limit on work in progress, beside the requests of a node."""
 
 # Theory of operation.
 #
-# What a limit on what is in progress promises can be seen only while something is: so a few workers of each node wait
-# for a slot, work for a moment and give it back, for as long as the load lasts. Together the nodes want twice as much
-# as may be in progress, so slots are always scarce. Most work is short; some outlasts an outage, and what a node's
-# lease covered when it began it does not when it ends.
+# A limit on work in progress can be tested only while there is some: so a few workers of each node wait for a slot,
+# work for a moment and release it, until the load is over. Together the nodes want twice as many slots as there are, so
+# slots are always scarce. Most work is short; some outlasts an outage, so that the lease from before it ends before the
+# work.
 #
-# Workers are threads, or tasks where the node's agent lives in an event loop. A loop that ends before the load does
-# cancels them, whatever they do just then. A process that forks holds a slot meanwhile, which no child may give back.
+# Workers are threads, or tasks if the node's agent lives in an event loop. A loop that ends before the load does
+# cancels them, at any point. A process that forks holds a slot meanwhile, which no child may release.
 #
-# A slot is written down after it was taken and before it is given back. So the judge sees it in use for a little
-# less than it is, and never for longer: what it finds above the limit was above the limit.
+# A slot is recorded after it was taken and before it is released. So the judge sees it in use for a little less than
+# its time, and never for longer: each excess that the judge finds was one.
 
 from __future__ import annotations
 
@@ -32,55 +32,53 @@ if TYPE_CHECKING:
     from chaos.fleet.node import Node
 
 WORKERS: Final = 3
-"""So many each node has."""
+"""The number of workers of each node."""
 OF_ONE: Final = 12
-"""So many a node has that is alone: twice as many as there are slots."""
+"""The number of workers of a node that is alone: twice as many as there are slots."""
 TIMEOUT_S: Final = 0.2
-"""The longest that a worker waits for a slot before it asks again."""
+"""The longest wait of a worker for a slot, in seconds, before it asks again."""
 PAUSE_S: Final = 0.005
-"""Between two slots of a worker, and after a refusal."""
+"""The seconds between two slots of a worker, and after a refusal."""
 SHORT_S: Final = (0.01, 0.06)
 LONG_S: Final = (0.5, 2.0)
 LONG_SHARE: Final = 0.3
-"""So much of the work takes long."""
+"""The share of the work that takes long."""
 FIRST_S: Final = 5.0
-"""The longest that a process waits for a slot that it holds while it forks."""
+"""The longest wait of a process, in seconds, for a slot that it holds while it forks."""
 
 
 @runtime_checkable
 class SlotTaker(Protocol):
-    """A contestant with a limit on what is in progress."""
+    """A contestant with a limit on work in progress."""
 
     name: str
 
     @property
     def slots_lease(self) -> Lease:
-        """The lease that its slots are taken on."""
+        """Returns the lease on which the slots are taken."""
         ...
 
     def slot(self, timeout_s: float) -> AbstractContextManager[object]:
-        """A slot for as long as a block lasts, waited for so long at most; false if there was none."""
+        """Waits up to `timeout_s` for a slot. Yields whether there is one, which it holds until the block ends."""
         ...
 
 
 @runtime_checkable
 class SlotTakerInLoop(Protocol):
-    """The same, of one that lives in an event loop."""
+    """A contestant with a limit on work in progress that lives in an event loop."""
 
     name: str
 
     @property
-    def slots_lease(self) -> Lease:
-        """See `SlotTaker.slots_lease`."""
-        ...
+    def slots_lease(self) -> Lease: ...
 
     def slot_in_loop(self, timeout_s: float) -> AbstractAsyncContextManager[object]:
-        """See `SlotTaker.slot`."""
+        """Waits up to `timeout_s` for a slot. Yields whether there is one, which it holds until the block ends."""
         ...
 
 
 def take_slots(node: Node) -> None:
-    """Have threads of a node take slots until the load is over, where the plan says so."""
+    """Makes threads of a node take slots until the load is over, if the plan has slots."""
     for taker in _takers(node):
         for number in range(_workers(node)):
             thread = threading.Thread(
@@ -90,7 +88,7 @@ def take_slots(node: Node) -> None:
 
 
 def tasks_that_take_slots(node: Node, contestants: Sequence[Contestant]) -> list[asyncio.Task[None]]:
-    """Have tasks of the running loop take slots until the load is over, where the plan says so."""
+    """Makes tasks of the running loop take slots until the load is over, if the plan has slots."""
     takers = [one for one in contestants if isinstance(one, SlotTakerInLoop)] if node.plan.slots else []
     return [
         asyncio.create_task(_take_in_loop(node, taker, _random(node, number)), name=taker.name)
@@ -101,7 +99,7 @@ def tasks_that_take_slots(node: Node, contestants: Sequence[Contestant]) -> list
 
 @contextmanager
 def slot_over_forks(node: Node) -> Iterator[None]:
-    """Hold a slot in this process until the block ends, and in none that it forks meanwhile."""
+    """Holds a slot in this process until the block ends, and in none that it forks meanwhile."""
     takers = _takers(node)
     if not takers:
         yield
@@ -119,7 +117,7 @@ def slot_over_forks(node: Node) -> Iterator[None]:
 
 
 def work_in_slot(node: Node, taker: SlotTaker, random: Random, *, longest_s: float) -> None:
-    """Work for a moment, in a slot; not at all if there is none."""
+    """Works for a moment, in a slot; does nothing if there is none."""
     asked_ns = time.monotonic_ns()
     with taker.slot(TIMEOUT_S) as slot:
         if slot:

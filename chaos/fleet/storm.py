@@ -5,11 +5,11 @@ time limit does; the handler of SIGUSR1 decides and returns, as a rate-limited l
 on the same keys: a lock that an interrupted frame leaves behind is seen by another thread, and not always by its
 own. In each turn an agent is also made, started by a decision under the storm, and stopped: it has one runner at most.
 
-What is counted: decisions that returned True; and of each interrupted decision, that it may have charged or not. So
+The counts are of decisions that returned True, and of interrupted ones, which may have charged or not. So
 
     returned True <= own <= returned True + unsure
 
-holds for every limit, where `own` is what the limiter says that this process has used.
+holds for every limit, where `own` is this process's use by the limiter's count.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from chaos.fleet.node import Node
 
 TURN_S: Final = 0.25
-"""How long the storm goes on before what was counted is written down."""
+"""The duration of the storm, in seconds, before the counts are recorded."""
 ALARM_S: Final = 0.0006
-"""By then an alarm comes; some fifty decisions are made meanwhile."""
+"""The longest time until an alarm comes, in seconds: some fifty decisions are made meanwhile."""
 VOLLEY: Final = 50
 USER_SIGNAL_S: Final = 0.002
 RAISE_SHARE: Final = 0.7
@@ -49,7 +49,7 @@ KEYS: Final = tuple(f"key-{number}" for number in range(20))
 OTHER_THREADS: Final = 2
 PAUSE_S: Final = 0.001
 END_S: Final = 5.0
-"""The longest that a runner may take to end, or to begin."""
+"""The longest time, in seconds, for which a runner may take to end, or to begin."""
 RUNNER: Final = "reconverge"
 """The name of the thread that drives an agent."""
 DECIDING, ALARMED, SIGNALLED = "deciding", "alarmed", "signalled"
@@ -61,9 +61,10 @@ EXTRA_LIMITS: Final = (
     ("window", "100000/30 days", "sliding-window"),
     ("bucket", "1000000/hour", "token-bucket"),
 )
-"""Windows that no run outlasts, and whose edges come so seldom that none falls into one: what was used stays in use."""
+"""Limits with windows longer than any run, whose edges come so seldom that no run falls on one: their use never
+ends."""
 FADING: Final = ("bucket",)
-"""What has been used of these fades, so that it cannot be compared with what was admitted."""
+"""The limits whose use fades, so that it cannot be compared with the admitted cost."""
 
 
 class Interrupted(Exception):
@@ -72,26 +73,26 @@ class Interrupted(Exception):
 
 @dataclass
 class Target:
-    """One limit that is asked, and what was counted of it."""
+    """A limit that is asked, and the counts of its decisions."""
 
     name: str
     decide: Callable[[str], int | None]
-    """Returns the window that was charged, or None if the request was refused."""
+    """A function that returns the charged window, or None if the request was refused."""
     own: Callable[[], int] | None
     admitted: dict[str, Counter[int]] = field(default_factory=dict)
-    """By who has counted, and by window: handlers nest, and a sum that is interrupted would lose what they add."""
+    """The admitted cost, by counter and by window: handlers nest, and an interrupted sum would lose what they add."""
     unsure: int = 0
     unsure_reported: int = 0
     total: int = 0
 
     def ask(self, who: str, key: str) -> None:
-        """Decide, and count it."""
+        """Decides and counts."""
         epoch = self.decide(key)
         if epoch is not None:
             self.admitted[who][epoch] += 1
 
     def take(self) -> Counter[int]:
-        """What was admitted since the last time, by window."""
+        """Returns the cost admitted since the last call, by window."""
         taken: Counter[int] = Counter()
         for who in list(self.admitted):
             counted, self.admitted[who] = self.admitted[who], Counter()
@@ -111,7 +112,7 @@ class Storm:
         self._key = key = node.plan.requests[0].key
         self._targets = [Target(LIMIT_NAME, lambda _: _epoch(contestant.decide(key, 1)), None)]
         self._short = Target("short", lambda _: None, None)
-        """Counts nothing; it is blamed for what is interrupted of an agent that does not live long."""
+        """Counts nothing; it is named if a decision of a short-lived agent is interrupted."""
         if isinstance(contestant, Ours):
             self._targets += _more_targets(contestant.agent)
         self._target = self._targets[0]
@@ -123,7 +124,7 @@ class Storm:
             target.admitted = {who: Counter() for who in (DECIDING, ALARMED, SIGNALLED)}
 
     def live(self) -> None:
-        """Decide under the storm until the load is over."""
+        """Decides under the storm until the load is over."""
         node = self._node
         kept = sys.unraisablehook
         sys.unraisablehook = lambda failure: None if isinstance(failure.exc_value, Interrupted) else kept(failure)
@@ -166,7 +167,7 @@ class Storm:
         self._runners_left = max(self._runners_left, _runners() - runners)
 
     def _volley(self, target: Target, ask: Callable[[], object]) -> None:
-        """Ask many times; at some moment of it an alarm comes."""
+        """Asks many times, with an alarm at some moment."""
         try:
             self._armed = True
             signal.setitimer(signal.ITIMER_REAL, self._random.random() * ALARM_S + 1e-6)
@@ -201,7 +202,7 @@ class Storm:
             self._in_user_signal = False
 
     def _random_target(self) -> Target:
-        """Often the same that is being decided."""
+        """Returns a target; often the one that is being decided."""
         return self._target if self._random.random() < 0.5 else self._random.choice(self._targets)
 
     # ---------------------------------------------------------------- what came of it
@@ -249,7 +250,7 @@ class Storm:
 
 
 class _UserSignals:
-    """While it is entered, signals come: SIGUSR1 from another thread, and SIGALRM as timers are set."""
+    """Sends signals while it is entered: SIGUSR1 from another thread, and SIGALRM as timers are set."""
 
     def __init__(self, on_alarm: Any, on_user_signal: Any) -> None:
         self._handlers = {signal.SIGALRM: on_alarm, signal.SIGUSR1: on_user_signal}
@@ -265,7 +266,7 @@ class _UserSignals:
         self._over.set()
         self._thread.join()
         for number in self._handlers:
-            signal.signal(number, lambda *_: None)  # one may still be under way
+            signal.signal(number, lambda *_: None)  # one signal may still be under way
 
     def _send(self) -> None:
         while not self._over.wait(USER_SIGNAL_S):
@@ -283,18 +284,18 @@ class _Other:
         self._thread = threading.Thread()
 
     def start(self) -> None:
-        """Decide from now on."""
+        """Begins to decide."""
         self._over.clear()
         self._thread = threading.Thread(target=self._live, name="other", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Decide no more. Waits for ever for a thread that stands still, which the watchdog sees."""
+        """Stops deciding. Waits for ever for a thread that stands still, which the watchdog sees."""
         self._over.set()
         self._thread.join()
 
     def take(self, target: Target) -> Counter[int]:
-        """What this thread was admitted since the last time; for a thread that is stopped."""
+        """Returns the cost that this thread admitted since the last call; only when the thread is stopped."""
         taken, self._admitted[target.name] = self._admitted[target.name], Counter()
         target.total += taken.total()
         return taken
@@ -309,7 +310,7 @@ class _Other:
 
 
 def _more_targets(agent: Agent) -> list[Target]:
-    """Limits of other kinds, asked by the ways that users take."""
+    """Returns limits of other kinds, asked in the ways that applications use."""
     targets = []
     for number, (name, text, algorithm) in enumerate(EXTRA_LIMITS):
         limiter = agent.limit(name, text, algorithm=algorithm) if algorithm else agent.limit(name, text)

@@ -1,13 +1,14 @@
-"""A stranger that asks a node about distinct keys, as fast as it is ordered to, beside the node's customers.
+"""A stranger that asks a node about distinct keys at a given rate, beside the node's customers.
 
 Some of these keys are newcomers: honest clients that the node has not seen before. A newcomer that is refused asks
-again in each of the stranger's turns, of which there are fifty a second. What counts is whether it is admitted in one
-of fifty turns. How many of the first requests were admitted is noted, too. Newcomers ask again all through a turn: a
-turn is over in a fraction of its time, and what comes free between two turns would else be taken by the keys that the
-turn begins with, always.
+again in each of the stranger's turns, of which there are fifty a second. It counts as served if it is admitted in one
+of fifty turns. The number of first requests that were admitted is noted, too.
 
-A newcomer has a count of its own once the hub has answered about it. On a busy machine an exchange may not come to its
-end in time, and takes a second with its pause. So turns in which what the node knows is old do not count, for a while.
+Newcomers ask again all through a turn: a turn is over in a fraction of its time, and the room that becomes free between
+two turns would else always go to the keys with which the turn begins.
+
+A newcomer has a count of its own once the hub has answered about it. On a busy machine an exchange may not end in time,
+and takes a second with its pause. So turns in which the node's knowledge is old do not count, for a while.
 """
 
 from __future__ import annotations
@@ -20,35 +21,35 @@ from typing import Any, Final
 from chaos.fleet.contestant import Contestant
 
 TURN_S: Final = 0.02
-"""How often the stranger comes, with as many keys at once as that makes."""
+"""The seconds between two turns of the stranger, in each of which it brings as many keys as the rate requires."""
 NEWCOMERS_APART: Final = 251
-"""One of so many keys is a newcomer; an odd number, so that each of the limits has newcomers."""
+"""One key in this many is a newcomer; an odd number, so that each of the limits has newcomers."""
 PATIENCE_TURNS: Final = 50
-"""After so many turns a newcomer goes away: a second, and longer where the machine holds the process up."""
+"""The turns after which a newcomer goes away: a second, or longer if the machine holds the process up."""
 ALL_TURNS_MAX: Final = 250
-"""The same, of all turns, also of those in which what the node knows is old."""
+"""The turns after which a newcomer goes away even if the node's knowledge was old in some of them."""
 OLD_S: Final = 0.3
-"""What a node knows is older than that if an exchange has failed."""
+"""The age, in seconds, from which on a node's knowledge is old: it is older if an exchange has failed."""
 
 
 class Stranger:
-    """Asks one contestant. All of it happens on a thread of its own."""
+    """Asks one contestant, on a thread of its own."""
 
     def __init__(self, contestant: Contestant, node: int, limits: int) -> None:
-        """With `limits` as the number of limits that are flooded, in turn."""
+        """`limits` is the number of flooded limits, which the stranger asks in turn."""
         self._contestant = contestant
         self._node = node
         self._limits = limits
         self._keys_per_s = 0
         self._keys = 0
         self._waiting: deque[tuple[int, str, int, int]] = deque()
-        """Newcomers that were refused: the limit, the key, how many turns they stay, and how many of all."""
+        """Refused newcomers: the limit, the key, the number of turns that they stay, and the number of all turns."""
         self.newcomers = self.admitted = self.at_once = 0
         self.rss_kb = self._rss_before_kb = 0
         self._thread: threading.Thread | None = None
 
     def flood(self, keys_per_s: int) -> None:
-        """Ask about so many distinct keys per second from now on; with 0, go away."""
+        """Asks about `keys_per_s` distinct keys per second from now on; with 0, goes away."""
         self._keys_per_s = keys_per_s
         if self._thread is None:
             self._rss_before_kb = resident_kb()
@@ -59,7 +60,7 @@ class Stranger:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What came of it; nothing if the stranger has never come."""
+        """Returns the counts of the stranger's requests; none if it has never come."""
         if self._thread is None:
             return {}
         return {
@@ -102,7 +103,7 @@ class Stranger:
             self._waiting.append((limit, key, PATIENCE_TURNS, ALL_TURNS_MAX))
 
     def _ask_again(self, newcomers: int, *, counts: bool) -> None:
-        """Have those ask that have waited longest; the turn `counts` if what the node knows is not old."""
+        """Lets the newcomers ask that have waited longest; the turn `counts` if the node's knowledge is not old."""
         for _ in range(newcomers):
             limit, key, turns, of_all = self._waiting.popleft()
             if self._contestant.knock(limit, key):
@@ -112,6 +113,6 @@ class Stranger:
 
 
 def resident_kb() -> int:
-    """How much memory this process has now."""
-    with open("/proc/self/status") as status:  # noqa: PTH123  # many times a second
+    """Returns the memory of this process in KiB."""
+    with open("/proc/self/status") as status:  # noqa: PTH123  # called many times a second
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))

@@ -1,7 +1,7 @@
-"""Notes what input and output a decision does, which should be none.
+"""Notes the input and output of decisions, of which there should be none.
 
 Two witnesses: the interpreter's audit events, for files, processes, imports and new sockets; and the methods of
-sockets, for what passes through those that are there.
+sockets, for the data that pass through existing ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ METHODS: Final = ("send", "sendall", "sendmsg", "sendto", "recv", "recv_into", "
 
 
 class Watch:
-    """Looks at one thread at a time, between `begin` and `end`; each thread on its own."""
+    """Watches one thread at a time, between `begin` and `end`; each thread on its own."""
 
     def __init__(self) -> None:
         self._looking = threading.local()
@@ -28,11 +28,11 @@ class Watch:
         time.sleep = self._noting("sleep", time.sleep)
 
     def begin(self) -> None:
-        """From now on whatever this thread does is noted."""
+        """Begins to note all input and output of this thread."""
         self._looking.seen = []
 
     def end(self) -> str:
-        """Stop noting. Returns what was noted."""
+        """Stops noting. Returns the notes."""
         seen: list[str] = self._looking.seen
         self._looking.seen = None
         return " ".join(dict.fromkeys(seen)) if seen else ""

@@ -1,1 +1,1 @@
-"""What was written down, and which promises were kept according to that."""
+"""Judges the records of a run: which promises were kept."""

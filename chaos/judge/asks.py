@@ -1,4 +1,4 @@
-"""What must be seen where requests ask the hub: none waits for longer than it may, nor for a hub that is silent."""
+"""Expectations of scenarios whose requests ask the hub: none waits longer than an ask may, nor for a silent hub."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ UNASKED: Final = "unasked"
 
 WITHIN_NS: Final = round(WITHIN_S * SECOND_NS)
 HELD_UP: Final = 3
-"""So often the machine may hold up a request: while it waits (that is not the hub's time, as
-`limiter/waiting/patience.py` explains), before it is woken, and before it is done."""
+"""The number of times that the machine may hold up a request: while it waits (which is not the hub's time, as
+`limiter/waiting/patience.py` explains), before it is woken, and before its end."""
 GRAIN_NS: Final = 10 * MILLISECOND_NS
-"""Loops round to milliseconds, and go through what is due one after the other."""
+"""The precision, in nanoseconds: loops round to milliseconds, and handle due events one after the other."""
 ASKED_MIN: Final = 10
-"""So many requests that waited are enough to see that requests ask."""
+"""The fewest waiting requests that show that requests ask."""
 
 
 def waits_no_longer(case: Case) -> Iterator[Violation]:
-    """No request took longer than an ask may, and what the machine adds.
+    """Checks that no request took longer than an ask may, apart from delays by the machine.
 
-    Before the hub has answered a life for the first time, its requests may wait until the process has connected.
-    By so much an application without a limiter was late at most, in the same process. On cores with much to do, many
-    small delays add up while a request waits. That application sees the last of them: they are counted by request.
+    Before the hub has answered a life for the first time, its requests may wait until the process has connected. The
+    machine's delay is the largest one of an application without a limiter, in the same process. On cores with much to
+    do, many small delays add up while a request waits. That application sees the last of them: they are counted by
+    request.
     """
     for life in case.lives:
         late_ns = max((one.late_ns for one in life.beside), default=0)
@@ -46,7 +47,7 @@ def waits_no_longer(case: Case) -> Iterator[Violation]:
 
 
 def waits_for_no_silent_hub(case: Case) -> Iterator[Violation]:
-    """After a request that the hub has left without an answer, or a failed exchange, none waits until it answers."""
+    """Checks that after an unanswered request or a failed exchange, none waits until the hub answers again."""
     for life in case.lives:
         answered_ns = sorted(one.heard_ns for one in life.exchanges if one.outcome == OK and one.heard_ns)
         silent_ns = sorted(_silences(life, answered_ns))
@@ -58,7 +59,7 @@ def waits_for_no_silent_hub(case: Case) -> Iterator[Violation]:
 
 
 def _silences(life: Life, answered_ns: list[int]) -> Iterator[int]:
-    """When it was known that the hub is silent."""
+    """Returns the moments from which on it was known that the hub is silent."""
     for one in life.decisions:
         over_ns = one.t_ns + one.took_ns
         if one.waited and one.took_ns >= WITHIN_NS and not _any_within(answered_ns, one.t_ns, over_ns):
@@ -69,7 +70,7 @@ def _silences(life: Life, answered_ns: list[int]) -> Iterator[int]:
 
 
 def _is_silent(moment_ns: int, silent_ns: list[int], answered_ns: list[int]) -> bool:
-    """Whether the hub has not answered since it was last known to be silent."""
+    """Returns whether the hub has not answered since it was last known to be silent."""
     place = bisect_left(silent_ns, moment_ns)
     return place > 0 and not _any_within(answered_ns, silent_ns[place - 1] - GRAIN_NS, moment_ns)
 
@@ -79,7 +80,10 @@ def _any_within(moments_ns: list[int], begin_ns: int, end_ns: int) -> bool:
 
 
 def asks_in_good_times(case: Case) -> Iterator[Violation]:
-    """Before anything went wrong requests waited for the hub, and again when all was well; else nothing is shown."""
+    """Checks that requests waited before anything went wrong, and again when all was well.
+
+    Otherwise the run shows nothing.
+    """
     first_ns = min((begin_ns for begin_ns, _ in case.spells), default=case.load_end_ns)
     before = waited(case, case.start_ns, first_ns)
     after = waited(case, case.healed_ns, case.load_end_ns)
@@ -89,7 +93,7 @@ def asks_in_good_times(case: Case) -> Iterator[Violation]:
 
 
 def waited(case: Case, begin_ns: int, end_ns: int) -> list[Decide]:
-    """The requests of that time that waited."""
+    """Returns the requests of a time that waited."""
     return [one for one in case.decisions if one.waited and begin_ns <= one.t_ns < end_ns]
 
 

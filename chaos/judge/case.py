@@ -1,4 +1,4 @@
-"""What the checker is given: the promises that apply, and what was written down."""
+"""The input of the checker: the promises that apply, and the records of a run."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ class Case:
     members: int
     lives: list[Life]
     final: Sight
-    """What the hub knew when all nodes were gone."""
+    """The hub's data after the end of all nodes."""
     sights: list[Sight] = field(default_factory=list)
     beyond: int = 0
     interval_ns: int = SECOND_NS // 10
     interval_min_ns: int = SECOND_NS // 100
-    """Between an exchange and one ahead of time."""
+    """The shortest time between an exchange and one ahead of time."""
     reconverges_in_ns: int = 2 * SECOND_NS
     timeout_ns: int = SECOND_NS
-    """Of an exchange."""
+    """The timeout of an exchange."""
     reckoning: str = "hub"
     outage: bool = True
     mute: bool = False
     loses_data: bool = False
     slots: int = 0
-    """How much may be in progress at once; 0 where nodes take no slots."""
+    """The number of slots; 0 if nodes take no slots."""
     slots_beyond: int = 0
-    """In progress beyond that, which the promises exclude."""
+    """The number of further slots in use that the promises allow."""
     slots_lease_ns: int = SECOND_NS
     start_ns: int = 0
     load_end_ns: int = 0
     end_ns: int = 0
     spells: tuple[tuple[int, int], ...] = ()
-    """When something went wrong, and was over."""
+    """The beginning and end of each fault."""
     parts: tuple[Part, ...] = ()
-    """When something went wrong with a part of the hub."""
+    """The faults that concern a part of the hub."""
     shards: int = 1
     noted: Mapping[str, int] = field(default_factory=dict)
-    """What faults have noted."""
+    """The counts that faults have noted."""
     leaks: tuple[str, ...] = ()
     hangs: tuple[str, ...] = ()
-    """Where processes stood still that ended themselves because of that."""
+    """The places at which processes stood still that ended themselves for that reason."""
 
     @property
     def healed_ns(self) -> int:
-        """When nothing went wrong any more, and each process that was there in the end had begun.
+        """Returns the moment from which on no fault was active, and each surviving process had begun.
 
         The effect of an order lasts until the process records that it is over.
         """
@@ -77,17 +77,17 @@ class Case:
 
     @cached_property
     def decisions(self) -> list[Decide]:
-        """All decisions, in order."""
+        """Returns all decisions, in order."""
         return sorted(one for life in self.lives for one in life.decisions)
 
     @cached_property
     def exchanges(self) -> list[Exchange]:
-        """All exchanges, in order."""
+        """Returns all exchanges, in order."""
         return sorted((one for life in self.lives for one in life.exchanges), key=lambda one: one.sent_ns)
 
     @property
     def survivors(self) -> list[Life]:
-        """Those who were there at the end, when all was well again."""
+        """Returns the lives that lasted to the end, when all was well again."""
         return [
             life
             for life in self.lives
@@ -95,19 +95,19 @@ class Case:
         ]
 
     def in_spell(self, moment_ns: int) -> bool:
-        """Whether something was wrong at that moment."""
+        """Returns whether a fault was active at that moment."""
         return any(begin_ns <= moment_ns < end_ns for begin_ns, end_ns in self.spells)
 
     def place_of(self, one: Decide) -> tuple[int, int]:
-        """The window that a decision is judged in, and its time there."""
+        """Returns the window in which a decision is judged, and its time there."""
         if self.reckoning == BY_MACHINE:
             return one.wall_ns // self.limit.window_ns, one.wall_ns
         return one.epoch, one.hub_ns
 
     def late_ns(self, *, after_ns: int) -> int:
-        """The most by which the machine let somebody wait since then."""
+        """Returns the longest delay of a process by the machine since then."""
         return max((one.late_ns for life in self.lives for one in life.late if one.t_ns >= after_ns), default=0)
 
 
 Expectation = Callable[[Case], Iterable[Violation]]
-"""Something that must be seen besides the invariants."""
+"""A function that checks something beside the invariants."""

@@ -1,8 +1,8 @@
 """The judge: computes from histories alone which promises were kept. Pure, and tested with histories made by hand.
 
-What was admitted is counted as Jepsen counts: an exchange was heard (`ok`), surely not (`fail`), or nobody knows
-(`unknown`), and a process that was killed may have made one more decision than it has written down. So a hub's total
-has a least and a most, which are the same when all processes came to a good end.
+Admissions are counted as Jepsen counts: an exchange was heard (`ok`), surely not (`fail`), or perhaps (`unknown`), and
+a process that was killed may have made one more decision than it has recorded. So a hub's total has a least and a most,
+which are the same if all processes ended in good order.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ HUNG: Final = "hung"
 LEAKED_SECRET: Final = "secret"  # noqa: S105  # a kind of violation
 
 LONG_NS: Final = 50 * MILLISECOND_NS
-"""Exchanges that last longer leave time for many decisions."""
+"""An exchange is long from this duration on, in nanoseconds: it leaves time for many decisions."""
 LOOK_NS: Final = 50 * MILLISECOND_NS
-"""How far apart the nodes' views are, at most."""
+"""The longest time between the views of two nodes, in nanoseconds."""
 LATE_TIMES: Final = 4
-"""So often a busy machine lets a process wait before all agree: in two exchanges, each in the node and the server."""
+"""The number of times that a busy machine delays a process before all agree: in two exchanges, each in the node and the
+server."""
 GRACE_ATTEMPTS: Final = 4
-"""For each node: the first failures of an outage come at the healthy pace, before it backs off."""
+"""The number of attempts of each node at the healthy pace at the start of an outage, before it backs off."""
 
 
 def violations(case: Case) -> list[Violation]:
-    """All that is wrong with a run, whoever ran."""
+    """Yields all violations of a run, of any contestant."""
     return [
         *over_admission(case),
         *miscounting(case),
@@ -66,7 +67,7 @@ def violations(case: Case) -> list[Violation]:
 
 
 def excesses(case: Case) -> tuple[dict[tuple[str, int], int], Bounds]:
-    """By how much each window was exceeded, and by how much it might be."""
+    """Returns the excess of each window, and the bounds that apply."""
     decided, charges = [], []
     number = 0
     for life in case.lives:
@@ -85,7 +86,7 @@ def excesses(case: Case) -> tuple[dict[tuple[str, int], int], Bounds]:
 
 
 def over_admission(case: Case) -> Iterator[Violation]:
-    """No window of any key was exceeded by more than the declared bound."""
+    """Checks that no window of any key exceeded the limit by more than the declared bound."""
     excess, bounds = excesses(case)
     broken = {place: over for place, over in excess.items() if over > bounds.of(place) + case.beyond}
     if broken:
@@ -100,7 +101,7 @@ def over_admission(case: Case) -> Iterator[Violation]:
 
 
 def miscounting(case: Case) -> Iterator[Violation]:
-    """The hub never knew of more than was admitted, and in the end of all of it."""
+    """Checks that the hub never counted more than was admitted, and in the end counted all of it."""
     moments = [one.t_ns for one in case.decisions]
     sums = list(accumulate((one.cost if one.allowed else 0 for one in case.decisions), initial=0))
     unwritten = sum(_unwritten(life) for life in case.lives)
@@ -125,7 +126,7 @@ def miscounting(case: Case) -> Iterator[Violation]:
 
 
 def forgetting(case: Case, *, since_ns: int = 0) -> Iterator[Violation]:
-    """The hub always knows of what it has confirmed, unless its data are lost on purpose."""
+    """Checks that the hub never forgets what it has confirmed, unless its data are lost on purpose."""
     if case.loses_data:
         return
     confirmed: dict[str, int] = {}
@@ -141,7 +142,7 @@ def forgetting(case: Case, *, since_ns: int = 0) -> Iterator[Violation]:
 
 
 def least_and_most(case: Case, *, census: bool = False) -> tuple[int, int]:
-    """Between which numbers the hub's total has to be in the end, of the limit or of the second limit."""
+    """Returns the least and the most that the hub's total of the limit, or of the second one, may be in the end."""
     least = most = 0
     for life in case.lives:
         most += life.admitted + _unwritten(life)
@@ -150,7 +151,7 @@ def least_and_most(case: Case, *, census: bool = False) -> tuple[int, int]:
 
 
 def _was_cut_off(case: Case, life: Life) -> bool:
-    """Whether it had no chance to say its last words: it was killed, or ended while something was wrong."""
+    """Returns whether a process could not send its last report: it was killed, or ended during a fault."""
     if life.facts is None:
         return True
     last = life.exchanges[-1] if life.exchanges else None
@@ -158,9 +159,9 @@ def _was_cut_off(case: Case, life: Life) -> bool:
 
 
 def _unwritten(life: Life) -> int:
-    """What a process may have charged without having written it down.
+    """Returns the cost that a process may have charged without a record of it.
 
-    Of one that was killed that is one request, and each decision that a signal has interrupted may be another.
+    That is one request of a killed process, and each decision that a signal has interrupted may be another.
     """
     interrupted = sum(one.cost for one in life.unsure)
     return interrupted + (max((one.cost for one in life.decisions), default=1) if life.facts is None else 0)
@@ -170,7 +171,7 @@ def _unwritten(life: Life) -> int:
 
 
 def disagreement(case: Case) -> Iterator[Violation]:
-    """All know the same, and what is true, soon after all is well and nothing is asked any more."""
+    """Checks that all nodes agree on the true total soon after all is well and the requests have ended."""
     quiet_ns = max(case.healed_ns, case.load_end_ns)
     agreed_ns = agreed(case)
     if agreed_ns is None:
@@ -186,9 +187,9 @@ def disagreement(case: Case) -> Iterator[Violation]:
 
 
 def ignorance(case: Case) -> Iterator[Violation]:
-    """A node that is asked about a window knows what all have used of it, though nobody has asked the others."""
+    """Checks that a node that is asked about a window knows its use by all, though no other node was asked."""
     if case.limit.algorithm != FIXED_WINDOW or any(life.facts is None for life in case.lives):
-        return  # what fades is not known to the unit, and of whoever was killed nobody knows exactly
+        return  # the amount of fading use is known only nearly, and that of a killed process not exactly
     for life in case.survivors:
         for key, last in {one.key: one for one in life.asked}.items():
             truth = sum(one.cost for one in case.decisions if one.allowed and (one.key, one.epoch) == (key, last.epoch))
@@ -199,22 +200,22 @@ def ignorance(case: Case) -> Iterator[Violation]:
 
 
 def _interrupted(life: Life, key: str, epoch: int) -> int:
-    """What decisions that were interrupted may have charged to a window, and no answer came back for.
+    """Returns the cost that interrupted decisions may have charged to a window, without an answer.
 
-    They are written down once in a while, with what was admitted meanwhile: so that of the last time in which an
-    earlier window was charged may belong to this one, and all that come after it.
+    They are recorded once in a while, with the admissions of that time. So those of the last record in which an earlier
+    window was charged may belong to this window, and so may all later ones.
     """
     since_ns = max((one.t_ns for one in life.decisions if one.key == key and one.epoch < epoch), default=0)
     return sum(one.cost for one in life.unsure if one.t_ns >= since_ns)
 
 
 def deadline_ns(case: Case, moment_ns: int) -> int:
-    """By when all have to agree, if nothing is wrong since then. Where the machine dawdled, that much later."""
+    """Returns the moment by which all must agree if no fault comes after it; later by the delays of the machine."""
     return moment_ns + case.reconverges_in_ns + LOOK_NS + LATE_TIMES * case.late_ns(after_ns=moment_ns)
 
 
 def agreed(case: Case) -> int | None:
-    """Since when all survivors knew the truth; None if not in the end."""
+    """Returns the moment from which on all survivors knew the truth; None if they did not in the end."""
     moments = [_knew_since(life, _truth(case)) for life in case.survivors]
     if not moments or None in moments:
         return None
@@ -239,10 +240,10 @@ def _last_views(case: Case) -> str:
 
 
 def all_heard(case: Case, moment_ns: int) -> int | None:
-    """When every survivor had heard of what all others knew at that moment; None if never.
+    """Returns when every survivor had heard of all that the others knew at `moment_ns`; None if never.
 
-    That is: all had an exchange that began since then, about each shard that they speak of, and after that each another
-    one: about one shard, as those that nobody needs any more are spoken of seldom.
+    By then each had made an exchange about each shard that it uses, begun since, and after that another one: about one
+    shard, as an unused shard is seldom reported to.
     """
     for heard_ns in (heard_from_all_ns if case.shards > 1 else first_answer_ns, first_answer_ns):
         heard = [heard_ns(life, moment_ns) for life in case.survivors]
@@ -253,9 +254,9 @@ def all_heard(case: Case, moment_ns: int) -> int | None:
 
 
 def heard_from_all_ns(life: Life, moment_ns: int) -> int | None:
-    """When it had an answer about each of its accounts, of which it has one for each shard; None if never.
+    """Returns the moment at which a node had an answer for each of its accounts; None if never.
 
-    A shard that nobody has asked it about, it has no reason to speak of.
+    It has an account for each shard. It does not report to a shard about which it was never asked.
     """
     spoken_of = {one.account for one in life.exchanges if one.charged is not None}
     first: dict[str, int] = {}
@@ -266,7 +267,7 @@ def heard_from_all_ns(life: Life, moment_ns: int) -> int | None:
 
 
 def first_answer_ns(life: Life, moment_ns: int) -> int | None:
-    """When it first got an answer to something that it said since then."""
+    """Returns the moment of the first answer to a report made since then."""
     return min(
         (one.heard_ns for one in life.exchanges if one.outcome == OK and one.sent_ns >= moment_ns and one.heard_ns),
         default=None,
@@ -277,7 +278,7 @@ def first_answer_ns(life: Life, moment_ns: int) -> int | None:
 
 
 def deadness(case: Case) -> Iterator[Violation]:
-    """Whoever was there in the end had exchanged since all was well, and nothing had surprised it."""
+    """Checks that each survivor has exchanged since all was well, and that nothing had surprised it."""
     if not case.survivors:
         yield Violation(DEAD, "nobody was left in the end")
     for life in case.survivors:
@@ -290,7 +291,7 @@ def deadness(case: Case) -> Iterator[Violation]:
 
 
 def storm(case: Case) -> Iterator[Violation]:
-    """In an outage nobody tries more often than in good times."""
+    """Checks that in an outage no node tries more often than in good times."""
     if not case.outage:
         return
     bad_ns = sum(end_ns - begin_ns for begin_ns, end_ns in case.spells)
@@ -306,7 +307,7 @@ def storm(case: Case) -> Iterator[Violation]:
 
 
 def _attempts(case: Case) -> tuple[int, int, int]:
-    """How many exchanges began while something was wrong, how many in good times, and how long those lasted."""
+    """Returns the numbers of exchanges that began during faults and in good times, and the length of the good times."""
     begin_ns = min((begin_ns for begin_ns, _ in case.spells), default=case.load_end_ns)
     settled_ns = min(case.healed_ns + case.reconverges_in_ns, case.load_end_ns)
     good_spans = [(case.start_ns, begin_ns), (settled_ns, max(settled_ns, case.load_end_ns))]
@@ -316,16 +317,16 @@ def _attempts(case: Case) -> tuple[int, int, int]:
 
 
 def touching(case: Case) -> Iterator[Violation]:
-    """No decision did any input or output, or slept."""
+    """Checks that no decision did any input or output, or slept."""
     touched = [one for one in case.decisions if one.touched]
     if touched:
         yield Violation(TOUCHED, f"{len(touched)} decisions did {touched[0].touched}")
 
 
 def waiting(case: Case) -> Iterator[Violation]:
-    """No decision waited for an exchange: of those that began during a long one, some were made before it was over.
+    """Checks that no decision waited for an exchange: of those begun during a long one, some ended before it did.
 
-    If a lock were held meanwhile, not one would be.
+    If a lock were held meanwhile, none of them would.
     """
     blocking = long = 0
     for life in case.lives:
@@ -340,7 +341,7 @@ def waiting(case: Case) -> Iterator[Violation]:
 
 
 def _made_during(life: Life, exchange: Exchange) -> tuple[int, int]:
-    """How many decisions began during a long exchange, and how many of them were over before it was."""
+    """Returns the number of decisions that began during a long exchange, and how many of them ended before it did."""
     if exchange.heard_ns is None or exchange.heard_ns - exchange.sent_ns < LONG_NS:
         return 0, 0
     begun = [one for one in life.decisions if exchange.sent_ns < one.t_ns < exchange.heard_ns and not one.summed]
@@ -348,14 +349,14 @@ def _made_during(life: Life, exchange: Exchange) -> tuple[int, int]:
 
 
 def escapes(case: Case) -> Iterator[Violation]:
-    """No exception reached anybody who decides, nor ended a thread or a task."""
+    """Checks that no exception reached a caller, or ended a thread or a task."""
     for life in case.lives:
         for what in life.escaped[:1]:
             yield Violation(ESCAPED, f"from node {life.node}, {len(life.escaped)} times: {what}")
 
 
 def swelling(case: Case) -> Iterator[Violation]:
-    """No more keys are remembered than may be."""
+    """Checks that a node has no more keys than it may have."""
     for life in case.lives:
         facts = life.facts or {}
         if facts.get("keys", 0) > facts.get("keys_max", 0):
@@ -365,12 +366,12 @@ def swelling(case: Case) -> Iterator[Violation]:
 
 
 def hanging(case: Case) -> Iterator[Violation]:
-    """No process stood still for ever."""
+    """Checks that no process stood still for ever."""
     if case.hangs:
         yield Violation(HUNG, f"{len(case.hangs)} processes stood still, at: {case.hangs[0]}")
 
 
 def secrets(case: Case) -> Iterator[Violation]:
-    """The password stands in no log, and in nothing that was written down."""
+    """Checks that the password is in no log and in no record."""
     if case.leaks:
         yield Violation(LEAKED_SECRET, f"the password stands in {', '.join(case.leaks)}")

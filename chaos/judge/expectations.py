@@ -1,4 +1,4 @@
-"""What must be seen in particular scenarios, besides the invariants."""
+"""Expectations of particular scenarios, besides the invariants."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ LEAKED: Final = "leaked"
 NAMELESS: Final = "nameless"
 
 BACKOFF_SHARE_MIN: Final = 0.75
-"""A back-off is shortened by up to a quarter, so that nodes do not march in step."""
+"""The least part of a back-off that is waited: it is shortened by up to a quarter, so that nodes do not act in step."""
 RAMP_ATTEMPTS: Final = 6
-"""Attempts at 1, 2, 4, 8 intervals and so on come before those at the longest back-off."""
+"""The number of attempts at 1, 2, 4, 8 intervals and so on, before those at the longest back-off."""
 CROWD_NS: Final = 100 * MILLISECOND_NS
 CROWD_SHARE: Final = 0.5
 STALE_SHARE: Final = 0.5
@@ -40,16 +40,16 @@ FAILED_SHARE: Final = 0.05
 
 
 def notices(case: Case) -> Iterator[Violation]:
-    """Every node finds out while it is going on that it is cut off, and not when the operating system gives up."""
+    """Checks that every node notices during a fault that it is cut off, before the operating system gives up."""
     for life in case.survivors:
         if not any(one.outcome != OK and one.heard_ns and case.in_spell(one.heard_ns) for one in life.exchanges):
             yield Violation(UNNOTICED, f"node {life.node} had no exchange that failed while it was cut off")
 
 
 def flags_staleness(case: Case) -> Iterator[Violation]:
-    """While it goes on, the node tells how old its knowledge is.
+    """Checks that a node reports during a fault how old its knowledge is.
 
-    It is as old as the longest time without an answer, where that is shorter than what goes wrong lasts.
+    It is as old as the longest time without an answer, or as the fault if that is shorter.
     """
     longest_ns = max(end_ns - begin_ns for begin_ns, end_ns in case.spells)
     longest_ns = min(longest_ns, max((_unanswered_ns(case, life) for life in case.lives), default=longest_ns))
@@ -61,14 +61,14 @@ def flags_staleness(case: Case) -> Iterator[Violation]:
 
 
 def _unanswered_ns(case: Case, life: Life) -> int:
-    """The longest time in which a node got no answer, from one answer to the next."""
+    """Returns the longest time in which a node got no answer, from one answer to the next."""
     answers_ns = sorted(one.heard_ns for one in life.exchanges if one.outcome == OK and one.heard_ns)
     moments_ns = [case.start_ns, *(moment_ns for moment_ns in answers_ns if moment_ns > case.start_ns), case.end_ns]
     return max(after_ns - before_ns for before_ns, after_ns in pairwise(moments_ns))
 
 
 def admits_all_the_time(case: Case) -> Iterator[Violation]:
-    """Nobody is refused everything for longer than a window."""
+    """Checks that no node refuses everything for longer than a window."""
     window_ns = case.limit.window_ns
     admitted = Counter(one.t_ns // window_ns for one in case.decisions if one.allowed)
     first, last = case.start_ns // window_ns + 1, case.load_end_ns // window_ns
@@ -80,7 +80,7 @@ def admits_all_the_time(case: Case) -> Iterator[Violation]:
 
 
 def tells_kinds(*kinds: str) -> Expectation:
-    """Each kind of failure is counted under its own name."""
+    """Checks that each kind of failure is counted under its own name."""
 
     def expectation(case: Case) -> Iterator[Violation]:
         seen = {one.kind for one in case.exchanges}
@@ -94,7 +94,7 @@ def tells_kinds(*kinds: str) -> Expectation:
 
 
 def does_not_catch_up(case: Case) -> Iterator[Violation]:
-    """Whoever was held up goes on at no more than its pace ahead of time, and does not make up for what it missed."""
+    """Checks that a delayed node goes on at its pace ahead of time at most, without catching up on exchanges."""
     most = ceil(case.interval_ns / case.interval_min_ns) + 1
     for life in case.lives:
         sent = [one.sent_ns for one in life.exchanges]
@@ -105,7 +105,7 @@ def does_not_catch_up(case: Case) -> Iterator[Violation]:
 
 
 def does_not_crowd(case: Case) -> Iterator[Violation]:
-    """When all are cut off, each tries about once in a back-off, and not in step with the others."""
+    """Checks that nodes that are all cut off try about once in a back-off each, and not in step with the others."""
     pause_ns = BACKOFF_SHARE_MIN * max(case.interval_ns, BACKOFF_CAP_NS)
     for begin_ns, end_ns in case.spells:
         attempts = Counter(one.account for one in case.exchanges if begin_ns <= one.sent_ns < end_ns)
@@ -118,7 +118,7 @@ def does_not_crowd(case: Case) -> Iterator[Violation]:
 
 
 def comes_back_spread_out(case: Case) -> Iterator[Violation]:
-    """When the server is there again, not all of them are at the same moment."""
+    """Checks that nodes do not all return at the same moment when the server is there again."""
     first: dict[str, int] = {}
     for one in case.exchanges:
         if one.sent_ns >= case.healed_ns:
@@ -130,7 +130,7 @@ def comes_back_spread_out(case: Case) -> Iterator[Violation]:
 
 
 def leaks_nothing(case: Case) -> Iterator[Violation]:
-    """After all those loops there are no more threads and descriptors than after the first."""
+    """Checks that after many loops there are no more threads and descriptors than after the first."""
     for life in case.survivors:
         facts = life.facts or {}
         if any(facts["after"][name] > count for name, count in facts["before"].items()):
@@ -138,9 +138,9 @@ def leaks_nothing(case: Case) -> Iterator[Violation]:
 
 
 def holds_up_no_other(case: Case) -> Iterator[Violation]:
-    """While something is wrong with a part of the hub, no node's knowledge of another part is older than two intervals.
+    """Checks that during a fault in a part of the hub, knowledge of other parts is no older than two intervals.
 
-    What the machine made processes wait is added.
+    The delays of processes by the machine are added.
     """
     most_s = (2 * case.interval_ns + case.late_ns(after_ns=case.start_ns)) / SECOND_NS
     if not case.parts:
@@ -153,7 +153,7 @@ def holds_up_no_other(case: Case) -> Iterator[Violation]:
 
 
 def ages_of_others_s(case: Case, part: Part) -> Iterator[float]:
-    """How old was what nodes knew of the shards with which nothing was wrong, each time that they looked."""
+    """Returns the ages of nodes' knowledge of the healthy shards, at each look."""
     for life in case.lives:
         for look in life.ages:
             if part.begin_ns <= look.t_ns < part.end_ns:
@@ -161,7 +161,7 @@ def ages_of_others_s(case: Case, part: Part) -> Iterator[float]:
 
 
 def is_up_to_date(case: Case) -> Iterator[Violation]:
-    """While all is well, and there is load, nobody's knowledge is older than two intervals and a failed exchange."""
+    """Checks that knowledge is no older than two intervals and a failed exchange while all is well under load."""
     most_s = (2 * case.interval_ns + case.timeout_ns + case.late_ns(after_ns=case.start_ns)) / SECOND_NS
     bad = [(begin_ns, end_ns + case.reconverges_in_ns) for begin_ns, end_ns in case.spells]
     for life in case.lives:
@@ -174,7 +174,7 @@ def is_up_to_date(case: Case) -> Iterator[Violation]:
 
 
 def is_made_up_for_by_one_report(least: int) -> Expectation:
-    """A failover lost so many exchanges at least, and after the next one of each node the hub knows of all of them."""
+    """Checks that a failover lost enough exchanges, and that the hub knows of all after each node's next exchange."""
 
     def expectation(case: Case) -> Iterator[Violation]:
         first_ns, last_ns = case.spells[0][0], case.spells[-1][0]
@@ -192,7 +192,7 @@ def is_made_up_for_by_one_report(least: int) -> Expectation:
 
 
 def rejects_what_makes_no_sense(case: Case) -> Iterator[Violation]:
-    """Every such message is counted by whom it reached, nothing had to be reported anew, and exchanges go on."""
+    """Checks that each senseless message is counted by its receiver, and changes nothing else."""
     facts = [life.facts or {} for life in case.lives]
     rejected = sum(sum(each.get("rejects", {}).values()) for each in facts) + case.noted.get("rejected by observer", 0)
     expected = case.noted.get("to be rejected", 0)
@@ -201,13 +201,13 @@ def rejects_what_makes_no_sense(case: Case) -> Iterator[Violation]:
     changed = sum(each.get("rebirths", 0) for each in facts)
     kinds = Counter(one.kind for one in case.exchanges if case.in_spell(one.sent_ns))
     failed = kinds.total() - kinds[""]
-    # On a busy machine an answer may come too late, poison or none.
+    # On a busy machine an answer may come too late, even without poison.
     if changed or failed > FAILED_SHARE * kinds.total():
         yield Violation(MOVED, f"data were new to {changed} nodes, and {failed} exchanges failed: {dict(kinds)}")
 
 
 def keeps_settings(case: Case) -> Iterator[Violation]:
-    """Every node obeys what was published from then on: it never went back, and nothing was published again."""
+    """Checks that every node applied the published settings from then on, without a return or another publication."""
     for life in case.survivors:
         facts = life.facts or {}
         known = facts.get("obeyed", 0), facts.get("accepted", 0)
@@ -216,7 +216,7 @@ def keeps_settings(case: Case) -> Iterator[Violation]:
 
 
 def has_names(least: int) -> Expectation:
-    """Every process that admitted anything did so under a name of its own, and there were so many."""
+    """Checks that every process with admissions had a name of its own, and that there were enough of them."""
 
     def expectation(case: Case) -> Iterator[Violation]:
         by_process = {life.pid: {one.account for one in life.exchanges} for life in case.lives if life.admitted}
@@ -228,6 +228,6 @@ def has_names(least: int) -> Expectation:
 
 
 def counts_overflow(case: Case) -> Iterator[Violation]:
-    """What is beyond the cap is counted together, and said to be."""
+    """Checks that requests for keys beyond the cap are counted together, and reported so."""
     if not any((life.facts or {}).get("overflowed") for life in case.survivors):
         yield Violation(UNREPORTED, "nobody says anything of keys beyond the cap")

@@ -1,4 +1,4 @@
-"""Figures of a run, to be looked at: nothing is judged by them."""
+"""The figures of a run, for people: no judgement depends on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BIN_NS: Final = 100 * MILLISECOND_NS
 
 
 def figures(case: Case) -> dict[str, Any]:
-    """Everything that is worth a number."""
+    """Returns all figures."""
     excess, bounds = excesses(case)
     known = {place: over for place, over in excess.items() if not bounds.cold(place)}
     least, most = least_and_most(case)
@@ -52,7 +52,7 @@ def figures(case: Case) -> dict[str, Any]:
 
 
 def series(case: Case) -> dict[str, Any]:
-    """What a picture shows: admitted cost by window of the busiest key, and staleness."""
+    """Returns the values of a picture: admitted cost by window of the busiest key, and staleness."""
     asked: Counter[str] = Counter()
     for one in case.decisions:
         asked[one.key] += 0 if one.summed else one.cost
@@ -64,7 +64,7 @@ def series(case: Case) -> dict[str, Any]:
             epoch, moment_ns = case.place_of(one)
             windows[epoch][0] += one.cost
             windows[epoch][1] += one.cost if one.allowed else 0
-            # Whoever had to wait looked at the clock after that.
+            # Threads that had to wait read the clock later.
             begins_ns.setdefault(epoch, one.t_ns + one.took_ns - (moment_ns - epoch * case.limit.window_ns))
     return {
         "key": key,
@@ -89,7 +89,7 @@ def _decisions(decisions: Sequence[Decide], seconds: float) -> dict[str, Any]:
 
 
 def _asks(case: Case) -> dict[str, Any]:
-    """How long requests took that may ask, and how late an application without a limiter was beside them, in ms."""
+    """Returns the times of requests that may ask, and the delays of an application without a limiter, in ms."""
     times: defaultdict[str, list[float]] = defaultdict(list)
     for life in case.lives:
         for beside in life.beside:
@@ -111,13 +111,13 @@ def _asks(case: Case) -> dict[str, Any]:
 
 
 def _good_s(case: Case) -> float:
-    """How long the load went on while nothing was wrong."""
+    """Returns the seconds of load without a fault."""
     bad_ns = sum(min(end, case.load_end_ns) - min(begin, case.load_end_ns) for begin, end in case.spells)
     return (case.load_end_ns - case.start_ns - bad_ns) / SECOND_NS
 
 
 def _staleness(case: Case) -> list[list[float]]:
-    """The oldest that any node's knowledge was, by time."""
+    """Returns the oldest knowledge of any node, by time."""
     oldest: dict[int, float] = {}
     for life in case.lives:
         for view in life.views:
@@ -132,10 +132,10 @@ def _staleness_max_s(case: Case) -> float:
 
 
 def _other_shards(case: Case) -> dict[str, Any]:
-    """How old was what was known of shards with which nothing was wrong, in intervals; and when nothing was at all."""
+    """Returns the ages of knowledge of healthy shards, in intervals: during faults of other shards, and without."""
     parts: defaultdict[str, list[float]] = defaultdict(list)
     if case.parts:
-        # The first second is left out: shards that nobody has asked about yet are exchanged with seldom.
+        # The first second is left out: shards without requests so far are seldom exchanged with.
         begin_ns = case.start_ns + SECOND_NS
         for part in sorted((*case.parts, Part("", case.load_end_ns, 0, frozenset())), key=lambda part: part.begin_ns):
             parts["all is well"] += ages_of_others_s(case, Part("", begin_ns, part.begin_ns, frozenset()))

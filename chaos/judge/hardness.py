@@ -1,4 +1,4 @@
-"""What must be seen where strangers flood, hubs lie, signals storm and processes crash, besides the invariants."""
+"""Expectations of scenarios with floods, lying hubs, storms of signals and crashes, besides the invariants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNREPORTED: Final = "unreported"
 SICK: Final = ("degraded", "partitioned")
 WELL: Final = "ready"
 NOTICED_S: Final = 1.0
-"""A hub that lies for longer than that has been noticed."""
+"""A lie of the hub is noticed if it lasts longer than this, in seconds."""
 MB: Final = 1_000_000
 
 
@@ -32,7 +32,7 @@ MB: Final = 1_000_000
 
 
 def serves_customers(share: float) -> Expectation:
-    """During the flood customers of other limits are admitted at this share, or more, of the rate from before."""
+    """Checks that during the flood customers of other limits are admitted at this share of the former rate, or more."""
 
     def expectation(case: Case) -> Iterator[Violation]:
         begin_ns = min(begin_ns for begin_ns, _ in case.spells)
@@ -51,7 +51,7 @@ def _admitted_share(case: Case, begin_ns: int, end_ns: int) -> float:
 
 
 def admits_newcomers(share: float) -> Expectation:
-    """During the flood this share of the newcomers of the flooded limit is admitted, or more."""
+    """Checks that during the flood this share of the newcomers of the flooded limit is admitted, or more."""
 
     def expectation(case: Case) -> Iterator[Violation]:
         strangers = [stranger for life in case.lives if (stranger := (life.facts or {}).get("stranger"))]
@@ -66,7 +66,7 @@ def admits_newcomers(share: float) -> Expectation:
 
 
 def stays_small(*, node_mb: int, hub_mb: int) -> Expectation:
-    """During the flood no node grows by more than this, nor does the hub."""
+    """Checks that during the flood neither a node nor the hub grows by more than this."""
 
     def expectation(case: Case) -> Iterator[Violation]:
         for life in case.lives:
@@ -84,13 +84,13 @@ def stays_small(*, node_mb: int, hub_mb: int) -> Expectation:
 
 
 def was_lied_to(case: Case) -> Iterator[Violation]:
-    """Lies were sent; otherwise the scenario shows nothing."""
+    """Checks that lies were sent; otherwise the scenario shows nothing."""
     if not case.noted.get("lies") and not any((life.facts or {}).get("lies") for life in case.lives):
         yield Violation(UNREPORTED, "no lie was sent")
 
 
 def says_how_it_is(case: Case) -> Iterator[Violation]:
-    """While answers make no sense a node says that it is not well, and afterwards that it is well again.
+    """Checks that a node reports that it is not well while answers make no sense, and that it is well afterwards.
 
     Lies may come between true answers, so it need not report them all the time.
     """
@@ -109,7 +109,7 @@ def says_how_it_is(case: Case) -> Iterator[Violation]:
 
 
 def answers_every_request(case: Case) -> Iterator[Violation]:
-    """Every request of every burst got an answer."""
+    """Checks that every request of every burst got an answer."""
     clients = [life.facts for life in case.lives if life.facts and "asked" in life.facts]
     asked, answered = (sum(client[what] for client in clients) for what in ("asked", "answered"))
     if not asked:
@@ -122,7 +122,7 @@ def answers_every_request(case: Case) -> Iterator[Violation]:
 
 
 def counts_are_consistent(case: Case) -> Iterator[Violation]:
-    """Of each limit, what returned True was counted, and at most what was interrupted on top of that."""
+    """Checks, for each limit, that each returned True was counted, and at most the interrupted decisions besides."""
     for life in case.lives:
         for name, target in _storm(life).get("targets", {}).items():
             admitted, unsure, own = target["admitted"], target["unsure"], target["own"]
@@ -132,7 +132,7 @@ def counts_are_consistent(case: Case) -> Iterator[Violation]:
 
 
 def runs_once(case: Case) -> Iterator[Violation]:
-    """No agent was driven by two runners at once, and none went on after its end."""
+    """Checks that no agent had two runners at once, or one that went on after its end."""
     for life in case.lives:
         storm = _storm(life)
         if storm.get("runners_most", 0) > 1 or storm.get("runners_left", 0) > 0:
@@ -147,7 +147,7 @@ def runs_once(case: Case) -> Iterator[Violation]:
 
 
 def was_stormed(interruptions: int) -> Expectation:
-    """Each node that came to its end was interrupted so often at least."""
+    """Checks that each node that came to its end was interrupted often enough."""
 
     def expectation(case: Case) -> Iterator[Violation]:
         for life in case.lives:
@@ -166,10 +166,10 @@ def _storm(life: Life) -> dict[str, Any]:
 
 
 def loses_little(held_fraction: float) -> Expectation:
-    """What a crash costs a customer is bounded: what was used since the last report, and this share of the capacity.
+    """Checks that a crash costs a customer little: the use since the last report, and this share of the capacity.
 
-    After the crashes more is asked for than is left. So what was admitted in all is what the crashes have left of the
-    capacity. Fixed windows only, and one that the run does not outlast.
+    After the crashes there are requests for more than is left. So the total of admissions is what the crashes have left
+    of the capacity. Only for fixed windows longer than the run.
     """
 
     def expectation(case: Case) -> Iterator[Violation]:
@@ -194,7 +194,7 @@ def loses_little(held_fraction: float) -> Expectation:
 
 
 def goes_on_after_crashes(case: Case) -> Iterator[Violation]:
-    """Each process that took over admitted some of what it was asked, as long as there was something left."""
+    """Checks that each replacing process admitted some of its requests, as long as there was capacity left."""
     by_node: defaultdict[int, list[Life]] = defaultdict(list)
     for life in sorted(case.lives, key=lambda life: life.born_ns):
         by_node[life.node].append(life)

@@ -1,4 +1,4 @@
-"""What happened, as each process wrote it down: JSON lines, one for each event.
+"""The events of a run, as each process has recorded them: JSON lines, one for each event.
 
 A line is written by one system call, so that a process which is killed leaves whole lines behind, and no thread waits
 for another. All moments are of the machine's monotonic clock, which all processes share.
@@ -19,12 +19,12 @@ from typing import Any, Final, NamedTuple
 from reconverge.kernel import Verdict
 
 KEY_LENGTH_MAX: Final = 64
-"""Longer keys are written down by their hash."""
+"""The longest key that is recorded as it is; of longer ones, the hash is recorded."""
 TAIL_BYTES: Final = 32_768
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
-"""What became of an exchange: answered; surely not applied; applied or not, or yet to be."""
+"""The outcomes of an exchange: answered; surely not applied; applied or not, or yet to be."""
 Lease = tuple[int, int]
-"""Which lease of a process: the number of the agent in the process, and of the shard. Rivals have one of each."""
+"""A lease of a process: the number of the agent in the process, and of the shard. Rivals have one of each."""
 ONLY: Final[Lease] = (0, 0)
 
 
@@ -38,35 +38,36 @@ class Decide(NamedTuple):
     allowed: bool
     epoch: int
     hub_ns: int
-    """The hub's time, by the node's idea of it."""
+    """The hub's time, by the node's estimate."""
     wall_ns: int
-    """The machine's."""
+    """The machine's time."""
     known: bool
     touched: str = ""
-    """What input or output the decision did, which should be none."""
+    """The input or output of the decision, of which there should be none."""
     summed: bool = False
-    """Stands for many decisions, of which only the sum is of interest."""
+    """Whether the record is about many decisions, of which only the sum matters."""
     waited: bool = False
-    """Whether it let other tasks of its loop run; only where requests ask the hub."""
+    """Whether the decision let other tasks of its loop run; only if requests ask the hub."""
     held_ns: int = 0
-    """For how long meanwhile its thread was ready to run and others had the processors; likewise."""
+    """The time, in nanoseconds, for which its thread was ready to run meanwhile and others had the processors; only if
+    requests ask the hub."""
 
 
 class Held(NamedTuple):
-    """One slot of a limit on what is in progress."""
+    """One slot of a limit on work in progress."""
 
     asked_ns: int
-    """When the node began to ask for it."""
+    """The moment at which the node began to ask for it."""
     taken_ns: int
-    """When it had it; a little later than it was granted."""
+    """The moment at which the node had it, a little later than it was granted."""
     given_ns: int | None
-    """When it began to give it back; None if the process was gone first."""
+    """The moment at which the node began to release it; None if the process ended first."""
     lease: Lease = ONLY
-    """The lease that it was taken on."""
+    """The lease on which it was taken."""
 
 
 class Beside(NamedTuple):
-    """How late an application without a limiter was, which asked its loop to go on after so long as an ask may take."""
+    """The delay of an application without a limiter, which asked its loop to go on after as long as an ask may take."""
 
     t_ns: int
     late_ns: int
@@ -77,20 +78,20 @@ class Exchange(NamedTuple):
 
     sent_ns: int
     heard_ns: int | None
-    """When it was over; None if the process was gone first."""
+    """The moment of its end; None if the process ended first."""
     account: str
     charged: int | None
-    """Cost charged in this account's life, as the exchange says; None if it says nothing of it."""
+    """The cost charged in this account's life, as the exchange reports it; None if it does not."""
     outcome: str
     kind: str = ""
     lease: Lease = ONLY
-    """The lease that an answer prolongs."""
+    """The lease that an answer extends."""
     census: int | None = None
-    """The same as `charged` of the second limit, which counts the same; it may be reported later."""
+    """The cost charged under the second limit, which counts the same, and may be reported later."""
 
 
 class View(NamedTuple):
-    """What a node thinks that all nodes together have charged since the beginning."""
+    """A node's estimate of the charges of all nodes since the beginning."""
 
     t_ns: int
     total: int
@@ -98,28 +99,28 @@ class View(NamedTuple):
 
 
 class Health(NamedTuple):
-    """The state that a node says it is in."""
+    """The state that a node reports of itself."""
 
     t_ns: int
     state: str
 
 
 class Unsure(NamedTuple):
-    """So much was charged at most that no answer came back for: the decision was interrupted."""
+    """The most that interrupted decisions may have charged without an answer."""
 
     t_ns: int
     cost: int
 
 
 class Ages(NamedTuple):
-    """How old a node's knowledge of each shard is, in seconds."""
+    """The ages of a node's knowledge of each shard, in seconds."""
 
     t_ns: int
     by_shard: tuple[float, ...]
 
 
 class Part(NamedTuple):
-    """For a while something is wrong with a part of the hub: with these shards, and no others."""
+    """A fault of a part of the hub: of these shards and no others."""
 
     name: str
     begin_ns: int
@@ -128,7 +129,7 @@ class Part(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a node thinks that all nodes together have used of one window, when somebody asks it."""
+    """A node's estimate of the use of one window by all nodes, on request."""
 
     t_ns: int
     key: str
@@ -137,17 +138,17 @@ class Asked(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """What the hub knew at some moment between two."""
+    """The hub's data at some moment between two."""
 
     before_ns: int
     after_ns: int
     total: int
     census: int | None = None
-    """What it knew of a second limit, to which the same is charged; None if there is none."""
+    """The hub's total of a second limit with the same charges; None if there is none."""
 
 
 class Late(NamedTuple):
-    """The machine let the process go on later than it had asked for."""
+    """A delay: the machine let the process go on later than it had asked for."""
 
     t_ns: int
     late_ns: int
@@ -161,35 +162,35 @@ class Life:
     node: int
     pid: int = 0
     born_ns: int = 0
-    """When it was ready."""
+    """The moment at which it was ready."""
     decisions: list[Decide] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     ages: list[Ages] = field(default_factory=list)
-    """Only where there are several shards."""
+    """Only if there are several shards."""
     health: list[Health] = field(default_factory=list)
     unsure: list[Unsure] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
-    """Only one node is asked, and only when all is quiet: asking makes a node speak."""
+    """Only of one node, and only when there are no requests: a request makes a node report."""
     late: list[Late] = field(default_factory=list)
     slots: list[Held] = field(default_factory=list)
     last_ns: int = 0
-    """When its process wrote its last line."""
+    """The moment of its process's last line."""
     beside: list[Beside] = field(default_factory=list)
-    """Only where requests ask the hub."""
+    """Only if requests ask the hub."""
     ordered: list[tuple[int, str]] = field(default_factory=list)
     escaped: list[str] = field(default_factory=list)
-    """Exceptions that nobody caught."""
+    """Exceptions that nothing caught."""
     facts: dict[str, Any] | None = None
-    """What it said of itself at the end; None if it was killed."""
+    """The figures that it has recorded at the end; None if it was killed."""
 
     @property
     def admitted(self) -> int:
-        """The cost that it has admitted."""
+        """Returns the cost that it has admitted."""
         return sum(one.cost for one in self.decisions if one.allowed)
 
     def confirmed(self, *, census: bool = False) -> int:
-        """The cost that it has admitted and knows the hub to know of, under the limit or the second limit."""
+        """Returns the admitted cost that the hub has confirmed, of the limit or of the second one."""
         by_account: dict[str, int] = {}
         for one in self.exchanges:
             charged = one.census if census else one.charged
@@ -205,12 +206,12 @@ class Recorder:
         self._directory = directory
         self._node = node
         self._open = (0, -1)
-        """Which process has opened which file; one value, as several threads look at it."""
+        """The process and the file that it has opened; one value, as several threads read it."""
         self._numbers = count(1)
         self.now_ns = time.monotonic_ns
 
     def write(self, event: str, **facts: object) -> None:
-        """Write one event down."""
+        """Records one event."""
         pid, file = self._open
         if pid != os.getpid():
             pid = os.getpid()
@@ -233,7 +234,7 @@ class Recorder:
         waited: bool = False,
         held_ns: int = 0,
     ) -> None:
-        """A request was decided; or many, whose costs are summed up."""
+        """Records a decision, or many, with the sum of their costs."""
         allowed, epoch, hub_ns, known, *_ = verdict
         one = Decide(t_ns, took_ns, short(key), cost, allowed, epoch, hub_ns, wall_ns, known)
         self.write("decide", who=who, of=one._replace(touched=touched, summed=summed, waited=waited, held_ns=held_ns))
@@ -241,7 +242,7 @@ class Recorder:
     def sent(
         self, who: str, account: str, charged: int | None, census: int | None = None, *, lease: Lease = ONLY
     ) -> int:
-        """An exchange begins. Returns its number, for `heard`."""
+        """Records the beginning of an exchange. Returns its number, for `heard`."""
         number = next(self._numbers)
         self.write(
             "sent", who=who, n=number, t=self.now_ns(), account=account, charged=charged, census=census, lease=lease
@@ -249,30 +250,30 @@ class Recorder:
         return number
 
     def took(self, who: str, *, asked_ns: int, lease: Lease = ONLY) -> int:
-        """A slot was taken. Returns when, by which `gives` knows it again."""
+        """Records that a slot was taken. Returns the moment, by which `gives` finds the slot again."""
         taken_ns = self.now_ns()
         self.write("took", who=who, t=taken_ns, asked=asked_ns, lease=lease)
         return taken_ns
 
     def gives(self, who: str, taken_ns: int) -> None:
-        """A slot is given back now."""
+        """Records that a slot is released now."""
         self.write("gives", who=who, t=self.now_ns(), taken=taken_ns)
 
     def heard(self, who: str, number: int, outcome: str, kind: str = "") -> None:
-        """An exchange is over."""
+        """Records the end of an exchange."""
         self.write("heard", who=who, n=number, t=self.now_ns(), outcome=outcome, kind=kind)
 
 
 def read_lives(paths: Iterable[Path]) -> list[Life]:
-    """What became of every contestant in every process."""
+    """Reads the history of every contestant in every process."""
     return [life for path in sorted(paths) for life in _read(path)]
 
 
 def last_view(path: Path, who: str) -> View | None:
-    """What a process last wrote of what it knows; None if it has ended, or has not written any lately."""
+    """Returns the last view that a process has recorded lately; None if there is none, or the process has ended."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        *lines, _ = file.read().split(b"\n")  # the last one may be half written
+        *lines, _ = file.read().split(b"\n")  # the last line may be incomplete
     for line in reversed(lines):
         if line.startswith(f'{{"e":"end","who":"{who}"'.encode()):
             return None
@@ -323,7 +324,7 @@ def _read(path: Path) -> list[Life]:
 
 
 def _add_look(life: Life, event: dict[str, Any]) -> None:
-    """What a contestant knew or had in progress at that moment."""
+    """Adds a record of a contestant's knowledge, or of its work in progress, at a moment."""
     match event["e"]:
         case "took" | "gives":
             _add_slot(life, event)
@@ -338,7 +339,7 @@ def _add_look(life: Life, event: dict[str, Any]) -> None:
 
 
 def _add_slot(life: Life, event: dict[str, Any]) -> None:
-    """A slot was taken, or is given back."""
+    """Adds a record of a slot that was taken, or released."""
     if event["e"] == "took":
         life.slots.append(Held(event["asked"], event["t"], None, _lease(event)))
         return
@@ -347,7 +348,7 @@ def _add_slot(life: Life, event: dict[str, Any]) -> None:
 
 
 def _add_common(life: Life, common: list[dict[str, Any]]) -> None:
-    """What happened to the whole process happened to each of its contestants."""
+    """Adds an event of the whole process to each of its contestants."""
     for event in common:
         match event["e"]:
             case "born":
@@ -378,11 +379,11 @@ def _lines(path: Path) -> Iterable[dict[str, Any]]:
         try:
             yield json.loads(line)
         except json.JSONDecodeError:
-            return  # the machine went down in the middle of a line
+            return  # the machine stopped in the middle of a line
 
 
 def short(key: str) -> str:
-    """A key as it is written down."""
+    """Returns a key as it is recorded."""
     if len(key) <= KEY_LENGTH_MAX:
         return key
     return "blake2b:" + blake2b(key.encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -1,11 +1,10 @@
-"""What must hold of limits on what is in progress: computed from when slots were taken and given back."""
+"""Judges limits on work in progress, from the moments at which slots were taken and released."""
 
 # Theory of operation.
 #
 # A node's lease lasts from when it sent the last batch that was answered. A hub counts it from when it took that batch,
-# so it gives nothing away before the node's own lease is over, by any clock. So the judge needs neither what the node
-# said of its lease nor what the hub did: the exchanges that were written down tell when a lease was over, and until
-# which answer.
+# so it gives nothing away before the node's own lease is over, by any clock. So the judge needs neither the node's
+# report of its lease nor the hub's data: the recorded exchanges show when a lease was over, and until which answer.
 #
 #     answers   sent ---- heard                        sent ---- heard
 #     lease     |............................|(lapse)...........|.....
@@ -33,12 +32,12 @@ Span = tuple[int, int]
 
 
 def slot_violations(case: Case) -> list[Violation]:
-    """All that is wrong with what was in progress."""
+    """Yields all violations of slots."""
     return [*too_many(case), *begun_past_leases(case), *left_in_use(case)] if case.slots else []
 
 
 def too_many(case: Case) -> Iterator[Violation]:
-    """On leases that hold, no more is in progress than the limit."""
+    """Checks that on valid leases, no more is in progress than the limit."""
     most, moment_ns = _most(case)
     allowed = case.slots + case.slots_beyond
     if most > allowed:
@@ -50,7 +49,7 @@ def too_many(case: Case) -> Iterator[Violation]:
 
 
 def begun_past_leases(case: Case) -> Iterator[Violation]:
-    """A node whose lease is over begins nothing."""
+    """Checks that a node whose lease is over begins no work."""
     late = [
         (held.taken_ns, life.node)
         for life in case.lives
@@ -67,7 +66,7 @@ def begun_past_leases(case: Case) -> Iterator[Violation]:
 
 
 def left_in_use(case: Case) -> Iterator[Violation]:
-    """When nothing is in progress any more, no slot is in use."""
+    """Checks that no slot is in use when no work is in progress any more."""
     for life in case.survivors:
         left = (life.facts or {}).get("slots_in_use", 0)
         if left:
@@ -77,9 +76,9 @@ def left_in_use(case: Case) -> Iterator[Violation]:
 
 
 def come_back_from_the_killed(case: Case) -> Iterator[Violation]:
-    """Within a lease and one exchange of a node's death, the others have all slots in use.
+    """Checks that within a lease and one exchange of a node's death, the others have all slots in use.
 
-    What the machine made processes wait is added.
+    The delays of processes by the machine are added.
     """
     levels = list(_levels(case))
     for life in case.lives:
@@ -95,7 +94,7 @@ def come_back_from_the_killed(case: Case) -> Iterator[Violation]:
 
 
 def slot_figures(case: Case) -> dict[str, Any]:
-    """What there is to say of what was in progress."""
+    """Returns the figures on work in progress."""
     if not any(life.slots for life in case.lives):
         return {}
     apart = [
@@ -113,7 +112,7 @@ def slot_figures(case: Case) -> dict[str, Any]:
 
 
 def lapses(life: Life, lease_ns: int, lease: Lease = ONLY) -> list[Span]:
-    """When a process did not have that lease, after it was first given."""
+    """Returns the times in which a process did not have that lease, after it was first given."""
     spans: list[Span] = []
     until_ns: int | None = None
     answers = [one for one in life.exchanges if one.outcome == OK and one.heard_ns and one.lease == lease]
@@ -125,14 +124,14 @@ def lapses(life: Life, lease_ns: int, lease: Lease = ONLY) -> list[Span]:
 
 
 def _with_lapses(case: Case, life: Life) -> list[tuple[Held, list[Span]]]:
-    """The slots that a process took, each with when the lease that it was taken on was over."""
+    """Yields the slots that a process took, each with the end of the lease on which it was taken."""
     leases = {held.lease for held in life.slots}
     spans = {lease: lapses(life, case.slots_lease_ns, lease) for lease in leases}
     return [(held, spans[held.lease]) for held in life.slots]
 
 
 def _covered(life: Life, held: Held, spans: list[Span]) -> Span:
-    """For how long a slot was in use on a lease that held; empty if it was taken when there was none."""
+    """Returns the time for which a slot was in use on a valid lease; empty if it was taken without one."""
     end_ns = _end_ns(life, held)
     for begin_ns, over_ns in spans:
         if held.taken_ns < over_ns and begin_ns < end_ns:
@@ -141,23 +140,23 @@ def _covered(life: Life, held: Held, spans: list[Span]) -> Span:
 
 
 def _end_ns(life: Life, held: Held) -> int:
-    """What a process has in progress ends with it, and it wrote its last line before that."""
+    """Returns the end of a slot: a process's work ends with it, and its last line came before that."""
     return held.given_ns if held.given_ns is not None else max(held.taken_ns, life.last_ns)
 
 
 def _levels(case: Case) -> Iterator[tuple[int, int]]:
-    """How much was in progress on leases that held, from each moment at which that changed."""
+    """Returns the work in progress on valid leases, from each moment at which it changed."""
     changes: list[tuple[int, int]] = []
     for life in case.lives:
         for held, spans in _with_lapses(case, life):
             begin_ns, end_ns = _covered(life, held, spans)
             if begin_ns < end_ns:
                 changes += [(begin_ns, 1), (end_ns, -1)]
-    changes.sort()  # of one moment, what ends before what begins
+    changes.sort()  # at one moment, ends come before beginnings
     levels = accumulate(change for _, change in changes)
     return zip((moment_ns for moment_ns, _ in changes), levels, strict=True)
 
 
 def _most(case: Case) -> tuple[int, int]:
-    """How much was in progress at most on leases that held, and when."""
+    """Returns the most work in progress on valid leases, and its moment."""
     return max(((level, moment_ns) for moment_ns, level in _levels(case)), default=(0, case.start_ns))

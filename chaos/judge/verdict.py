@@ -1,4 +1,4 @@
-"""What a run comes to: whether ours kept all promises, and whether every rival was caught."""
+"""The result of a run: whether our agents kept all promises, and whether every rival was caught."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Verdict:
     scenario: Scenario
     seed: int
     found: dict[str, list[Violation]] = field(default_factory=dict)
-    """By contestant."""
+    """The violations by contestant."""
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
     series: dict[str, dict[str, Any]] = field(default_factory=dict)
     spells: list[list[float]] = field(default_factory=list)
     load_end_s: float = 0.0
 
     def add(self, record: Record) -> None:
-        """Judge everybody who took part in a run."""
+        """Judges all contestants of a run."""
         for who in record.contestants:
             case = case_of(record, who)
             self.found[who] = violations(case)
@@ -44,12 +44,12 @@ class Verdict:
 
     @property
     def kept(self) -> bool:
-        """Whether ours kept all promises."""
+        """Returns whether our agents kept all promises."""
         return not self.found[OURS]
 
     @property
     def missed(self) -> list[str]:
-        """Rivals that were not caught at what they should have been."""
+        """Returns the rivals that were not caught at the expected violation."""
         return [
             f"{rival.name} was not caught at {rival.caught_at}"
             for rival in self.scenario.rivals
@@ -58,11 +58,11 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the scenario shows what it is to show."""
+        """Returns whether the scenario shows what it is to show."""
         return self.kept and not self.missed
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Returns the verdict for a JSON file."""
         scenario = self.scenario
         return {
             "scenario": scenario.name,
@@ -115,7 +115,7 @@ def _last_facts(case: Case) -> dict[str, Any]:
 
 
 def case_of(record: Record, who: str) -> Case:
-    """What the checker is given of one contestant in a run."""
+    """Returns the checker's input for one contestant of a run."""
     scenario = record.scenario
     return Case(
         limit=scenario.limit,
@@ -149,7 +149,7 @@ def case_of(record: Record, who: str) -> Case:
 
 
 def spells_of(record: Record) -> tuple[tuple[int, int], ...]:
-    """When something was really wrong; what overlaps is one."""
+    """Returns the times of all faults; overlapping ones are joined."""
     united: list[tuple[int, int]] = []
     for begin_ns, end_ns in sorted((begin_ns, end_ns) for begin_ns, end_ns, shown in record.spells if shown):
         if united and begin_ns <= united[-1][1]:

@@ -1,1 +1,1 @@
-"""Results as files, as a table, as a page with pictures."""
+"""Writes results as files, as a table, and as a page with pictures."""

@@ -1,4 +1,4 @@
-"""All results as one page, made to be read: each scenario's claim, its picture, and who was caught at what."""
+"""Writes all results as one page for people: each scenario's claim, its picture, and the violations of the rivals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ LEGEND: Final = (
 
 
 def page(results: Sequence[dict[str, Any]]) -> str:
-    """The page."""
+    """Returns the page."""
     return "\n".join([HEAD.format(style=STYLE), *_summary(results), *map(_article, results), "</main></body></html>\n"])
 
 

@@ -1,4 +1,4 @@
-"""One scenario as a picture: what its windows admitted, and what was promised, amiss and known meanwhile."""
+"""Draws one scenario: the admissions of its windows, with the promises, the faults and the nodes' knowledge."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WIDTH, LEFT, RIGHT = 760, 52, 118
 TOP, PLOT, GAP, BELOW, FOOT = 14, 190, 16, 54, 20
 HEIGHT: Final = TOP + PLOT + GAP + BELOW + FOOT
 COLOURS: Final = ("#c2410c", "#7c3aed", "#0f766e", "#be185d", "#4d7c0f")
-"""Of the rivals, in their order."""
+"""The colours of the rivals, in their order."""
 HEADROOM: Final = 1.06
 LABEL_GAP: Final = 13.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From the values of a picture to its points."""
+    """Converts the values of a picture to its points."""
 
     begin_s: float
     end_s: float
@@ -38,7 +38,7 @@ class _Scale:
 
 
 def picture(result: dict[str, Any]) -> str:
-    """The scenario as SVG."""
+    """Returns the picture of a scenario as SVG."""
     series = result["series"]
     shown = {who: windows for who in series if (windows := series[who]["windows"])}
     scale = _scale(result, shown)
@@ -64,7 +64,7 @@ def _scale(result: dict[str, Any], shown: dict[str, Sequence[dict[str, Any]]]) -
 
 
 def _promised(result: dict[str, Any]) -> float:
-    """The most that a window may admit, as the picture counts: a bucket admits what it holds, and what flows in."""
+    """Returns the most that a window may admit, as the picture counts: a bucket admits its level and its refill."""
     capacity = result["capacity"] + (result["quota"] if result["bucket"] else 0)
     return float(capacity + result["over_admission_max"])
 
@@ -110,7 +110,7 @@ def _rivals(result: dict[str, Any], shown: dict[str, Sequence[dict[str, Any]]], 
 
 
 def colours(result: dict[str, Any]) -> dict[str, str]:
-    """The colour of each rival."""
+    """Returns the colour of each rival."""
     return {rival["name"]: COLOURS[number % len(COLOURS)] for number, rival in enumerate(result["rivals"])}
 
 
@@ -132,7 +132,7 @@ def _lines(result: dict[str, Any], shown: dict[str, Sequence[dict[str, Any]]], s
 
 
 def _apart(labels: Sequence[tuple[float, str, str]]) -> Iterator[tuple[float, str, str]]:
-    """The same labels, far enough from each other to be read."""
+    """Returns the same labels, far enough from each other to be legible."""
     lowest = -math.inf
     for y, style, words in sorted(labels):
         lowest = max(y, lowest + LABEL_GAP)
@@ -150,7 +150,7 @@ def _staleness(ages: Sequence[Sequence[float]], scale: _Scale) -> Iterator[str]:
 
 
 def _ticks(most: float, about: int) -> Iterator[float]:
-    """Round numbers from zero on."""
+    """Returns round numbers from zero on."""
     rough = most / about
     unit = 10 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)

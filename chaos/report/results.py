@@ -25,7 +25,7 @@ COMMAND_S: Final = 10.0
 
 
 def circumstances() -> dict[str, Any]:
-    """When, where and on what."""
+    """Returns the date, the machine and the versions of a run."""
     now = datetime.fromtimestamp(SystemClock.wall_ns() // SECOND_NS, UTC)
     return {
         "date": now.isoformat(),
@@ -40,7 +40,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def keep(verdict: Verdict, directory: Path, about: dict[str, Any]) -> None:
-    """Write one scenario's file."""
+    """Writes the file of one scenario."""
     directory.mkdir(parents=True, exist_ok=True)
     facts = {**verdict.as_json(), **about}
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in facts.items()]
@@ -48,7 +48,7 @@ def keep(verdict: Verdict, directory: Path, about: dict[str, Any]) -> None:
 
 
 def write_overview(directory: Path, names: Sequence[str]) -> None:
-    """Write the table and the page of all scenarios that there are files of, in this order."""
+    """Writes the table and the page of all scenarios that have a file, in this order."""
     paths = [directory / f"{name}.json" for name in names]
     results = [json.loads(path.read_text()) for path in paths if path.exists()]
     (directory / TABLE).write_text(table(results))
@@ -56,7 +56,7 @@ def write_overview(directory: Path, names: Sequence[str]) -> None:
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
-    """What came of it, one line for each scenario."""
+    """Returns the table of results, with one line for each scenario."""
     rows = [
         "# Results",
         "",
@@ -75,7 +75,7 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _others(results: Sequence[dict[str, Any]]) -> Iterable[str]:
-    """The ages of what nodes knew of healthy shards, and how long requests took that may ask."""
+    """Yields tables on the ages of knowledge of healthy shards, and on the times of requests that may ask."""
     for result in results:
         ages = result["figures"]["ours"].get("other_shards")
         if ages:
@@ -151,9 +151,9 @@ def _rival(rival: dict[str, Any]) -> str:
 
 
 def _mosquitto_version() -> str:
-    """Empty where there is none."""
+    """Returns the version of mosquitto; empty if it is not installed."""
     try:
-        command = [mosquitto_binary(), "-h"]  # which says the version, and ends with a status of its own
+        command = [mosquitto_binary(), "-h"]  # prints the version, and ends with a status of its own
         said = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False).stdout
     except (OSError, subprocess.SubprocessError):
         return ""

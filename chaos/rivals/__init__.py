@@ -1,1 +1,1 @@
-"""Baselines: what is usually done instead of ours. Every scenario has to catch some of them."""
+"""Baselines: the usual alternatives to our agent. Every scenario has to catch some of them."""

@@ -1,4 +1,4 @@
-"""Rivals that ask the server about every request, in an event loop: each knows what to do without an answer."""
+"""Rivals that ask the server about every request, in an event loop; they differ in what they do without an answer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from reconverge.limiter.asking import WITHIN_S
 
 AGAIN_S: Final = 0.05
 CONNECTIONS_MAX: Final = 2000
-"""One for each request that waits."""
+"""The most connections: one for each request that waits."""
 
 
 class Insistent(Requeueing):
-    """Waits for the answer to each request for as long as it takes, and asks again when there is an error."""
+    """Waits for the answer to each request for as long as it takes, and asks again after an error."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self._asked: Any = None
 
     async def ask(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.ask`."""
         while True:
             try:
                 return await self.asked(key, cost)
@@ -39,7 +38,7 @@ class Insistent(Requeueing):
                 await asyncio.sleep(AGAIN_S)
 
     async def asked(self, key: str, cost: int) -> Verdict:
-        """What the server says. Raises RedisError or OSError."""
+        """Returns the server's answer. Raises RedisError or OSError."""
         if self._asked is None:
             self._asked = self._connect()
         used = await self._asked.hincrby(f"{self.name}:asked", f"{key}:{self.epoch()}", cost)
@@ -60,11 +59,10 @@ class Trusting(Insistent):
     """Asks the server about each request, and admits it if no answer comes in time."""
 
     async def ask(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.ask`."""
         return await self.asked_in_time(key, cost, otherwise=True)
 
     async def asked_in_time(self, key: str, cost: int, *, otherwise: bool) -> Verdict:
-        """What the server says, or what is said without an answer in time."""
+        """Returns the server's answer, or the default one if the server does not answer in time."""
         try:
             async with asyncio.timeout(WITHIN_S):
                 return await self.asked(key, cost)
@@ -73,8 +71,7 @@ class Trusting(Insistent):
 
 
 class Oblivious(Trusting):
-    """Asks the server about each request, refuses it if no answer comes in time, and has forgotten that by the next."""
+    """Asks the server about each request, and refuses it if no answer comes in time, without any memory of that."""
 
     async def ask(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.ask`."""
         return await self.asked_in_time(key, cost, otherwise=False)

@@ -1,4 +1,4 @@
-"""Clients that do not retry by themselves, for rivals: of one Redis, of a master that Sentinels name, of a cluster."""
+"""Clients for rivals that do not retry by themselves: of one Redis, of a master that Sentinels name, of a cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redis.sentinel import Sentinel
 
 
 def redis_client(url: str, timeout_s: float | None) -> Any:
-    """Waits for as long for each answer, or for ever."""
+    """Returns a client that waits up to `timeout_s` for each answer, or for ever."""
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}

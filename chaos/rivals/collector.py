@@ -1,4 +1,4 @@
-"""Adds up what rivals publish on a broker, and answers each of them: what a server of one's own would do there."""
+"""A collector that adds up what rivals publish on a broker, and answers each, as a server of their own would."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reconverge_sync.mqtt.url import BrokerAddress
 RECONNECT_S: Final = 1
 QOS: Final = 1
 INFLIGHT_MAX: Final = 200
-"""Messages that the broker has yet to confirm."""
+"""The most messages that the broker has yet to confirm."""
 
 
 def mqtt_client(url: str, name: str = "") -> Client:
-    """A client that connects by itself, again and again, once its loop runs."""
+    """Returns a client that connects by itself, again and again, once its loop runs."""
     address = BrokerAddress.of(url)
     client = Client(CallbackAPIVersion.VERSION2, client_id=name)
     if address.login.user is not None:
@@ -34,13 +34,13 @@ def mqtt_client(url: str, name: str = "") -> Client:
 
 
 class Collector:
-    """Hears `NAME/tell/ACCOUNT` and answers at `NAME/heard/ACCOUNT`. It has a thread of its own, and never fails."""
+    """Receives `NAME/tell/ACCOUNT` and answers at `NAME/heard/ACCOUNT`. It has a thread of its own, and never fails."""
 
     def __init__(self, url: str) -> None:
         self._lock = threading.Lock()
         self._sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._reported: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """By fleet: the sum that each account has reported."""
+        """The sum that each account has reported, by fleet."""
         self._client = mqtt_client(url)
         self._client.on_connect = self._connected
         self._client.on_message = self._heard
@@ -52,7 +52,7 @@ class Collector:
             return self._reported[name].total()
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Stops receiving."""
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -65,7 +65,7 @@ class Collector:
             said: dict[str, Any] = json.loads(message.payload)
             answer = self._added(name, account, said)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return  # somebody talks nonsense
+            return  # another client has sent nonsense
         client.publish(f"{name}/heard/{account}", json.dumps(answer), QOS)
 
     def _added(self, name: str, account: str, said: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rivals that hang, swell, believe or lock out: each does what a limiter is often seen to do, for a good reason."""
+"""Rivals that hang, swell, believe lies or lock customers out: each has a common weakness, for a good reason."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ from reconverge_sync.redis.errors import as_unavailable
 KEPT_S: Final = 3600
 PIPELINED: Final = 2000
 RESERVED_SHARE: Final = 2
-"""A process reserves this part of what is free."""
+"""A process reserves the free capacity divided by this."""
 PARTS: Final = 4
-"""A process of the rival that recalls begins with this part of the quota."""
+"""A process of the rival that recalls begins with the quota divided by this."""
 
 
 class Uncapped(Requeueing):
-    """Has a counter for each key that it is asked about, and keeps it."""
+    """Has a counter for each key that it is asked about, and never removes it."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self.strangers: Counter[str] = Counter()
 
     def knock(self, limit: int, key: str) -> bool:
-        """See `Contestant.knock`."""
         flooded = self.plan.flooded[limit]
         field = f"{limit}:{key}:{self.clock.wall_ns() // flooded.window_ns}"
         with self.lock:
@@ -44,7 +43,6 @@ class Uncapped(Requeueing):
             return self.strangers[field] <= flooded.capacity
 
     def facts(self) -> dict[str, Any]:
-        """See `Contestant.facts`."""
         facts = super().facts()
         return {**facts, "keys": facts["keys"] + len(self.strangers)}
 
@@ -53,7 +51,6 @@ class KeyPerKey(Uncapped):
     """Has one key on the server for each key that it is asked about, kept for as long as the longest window."""
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """See `Counting.tell`."""
         with self.lock:
             strangers, self.strangers = list(self.strangers.items()), Counter()
         for begin in range(0, len(strangers), PIPELINED):
@@ -65,33 +62,31 @@ class KeyPerKey(Uncapped):
         return super().tell(taken)
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`: without an answer of the server for long, it admits nothing."""
+        """Decides a request; if the server has not answered for long, refuses it."""
         if self.staleness_s() > self.plan.lease_s:
             return self.verdict(allowed=False)
         return super().decide(key, cost)
 
 
 class Believing(Requeueing):
-    """Believes any number that it gets, and goes on after any error."""
+    """Believes any number that it receives, and goes on after any error."""
 
     def exchange(self) -> None:
-        """See `Counting.exchange`."""
         try:
             super().exchange()
-        except Exception as error:  # noqa: BLE001  # it means to outlive everything
+        except Exception as error:  # noqa: BLE001  # it is to survive everything
             self.failures[f"bug:{type(error).__name__}"] += 1
             with self.lock:
                 taken, self.under_way = self.under_way, Counter()
                 self.failed(taken)
 
     def lie(self, *, lies: bool) -> None:
-        """See `Contestant.lie`."""
         self.lied_to = lies
 
     lied_to = False
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """See `Counting.tell`; while it is lied to, with other numbers."""
+        """Reports to the server; while it is lied to, returns other numbers."""
         sums, total = super().tell(taken)
         if self.lied_to:
             sums = dict.fromkeys(sums, min(ABSURD_COUNTS))
@@ -99,16 +94,15 @@ class Believing(Requeueing):
 
 
 class Mortal(Requeueing):
-    """Exchanges on a thread that knows of the errors of its client, and ends with any other."""
+    """Exchanges on a thread that handles the errors of its client, and ends with any other."""
 
     lied_to = False
 
     def lie(self, *, lies: bool) -> None:
-        """See `Contestant.lie`."""
         self.lied_to = lies
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """See `Counting.tell`; while it is lied to, with something that is no number."""
+        """Reports to the server; while it is lied to, tries to read a text as a number."""
         sums, total = super().tell(taken)
         return sums, int("soon") if self.lied_to else total
 
@@ -118,9 +112,9 @@ class PlainLock(Requeueing):
 
 
 class LazyUnderLock(Requeueing):
-    """Starts its thread at the first request, under the lock that guards its counters, which is not a greenlet's.
+    """Starts its thread at the first request, under the lock of its counters, which is not a greenlet's.
 
-    The start takes until another request has come, which is left to chance otherwise.
+    The start lasts until another request has come, which would otherwise depend on chance.
     """
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
@@ -130,7 +124,6 @@ class LazyUnderLock(Requeueing):
         self._asked = 0
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`."""
         self._asked += 1
         with self.lock:
             if not self._begun:
@@ -141,11 +134,11 @@ class LazyUnderLock(Requeueing):
         return super().decide(key, cost)
 
     def prepare(self, keys: Iterable[str]) -> None:
-        """See `Contestant.prepare`: it begins when it is asked."""
+        """Does nothing: it begins at the first request."""
 
 
 def native_lock() -> Any:
-    """A lock of the operating system, as compiled code has it, also where Python's locks are those of greenlets."""
+    """Returns a lock of the operating system, as in compiled code, even if Python's locks are those of greenlets."""
     try:
         monkey = import_module("gevent.monkey")
     except ImportError:
@@ -154,19 +147,17 @@ def native_lock() -> Any:
 
 
 class Reserving(Counting):
-    """Reserves half of what is free for its process; what a process that is gone had reserved counts as used."""
+    """Reserves half of the free capacity for its process; the reserve of a process that is gone counts as used."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self.reserved: Counter[str] = Counter()
-        """What this process may use up in its life, by key and window."""
+        """The capacity that this process may use in its life, by key and window."""
 
     def failed(self, taken: Counter[str]) -> None:
-        """See `Counting.failed`."""
         self.pending.update(taken)
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`."""
         field = f"{key}:{self.epoch()}"
         with self.lock:
             allowed = self.reserved[field] >= cost
@@ -179,7 +170,6 @@ class Reserving(Counting):
         return self.verdict(allowed=allowed)
 
     def exchange(self) -> None:
-        """See `Counting.exchange`."""
         with self.lock:
             taken, self.pending = self.pending, Counter()
             charged = self.charged
@@ -197,7 +187,7 @@ class Reserving(Counting):
         self.total, self.heard_ns = total, self.clock.monotonic_ns()
 
     def _reserve(self, field: str) -> None:
-        """Have half of what is free, once this process has nothing left."""
+        """Reserves half of the free capacity, if this process has none left."""
         if self.reserved[field] > 0:
             return
         name = f"{self.name}:reserved"
@@ -223,11 +213,9 @@ class Recalling(Counting):
         self.spent: Counter[str] = Counter()
 
     def failed(self, taken: Counter[str]) -> None:
-        """See `Counting.failed`."""
         self.pending.update(taken)
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`."""
         field = f"{key}:{self.epoch()}"
         with self.lock:
             allowed = self.spent[field] + cost <= self.parts.get(field, 0)
@@ -237,7 +225,6 @@ class Recalling(Counting):
         return self.verdict(allowed=allowed)
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """See `Counting.tell`."""
         total = int(self.client.hincrby(f"{self.name}:{REPORTED}", "all", taken.total()))
         for field in taken:
             used, parts = f"{self.name}:used:{field}", f"{self.name}:parts:{field}"

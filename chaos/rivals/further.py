@@ -1,4 +1,4 @@
-"""Further baselines: their weakness is how their process runs, and not what they tell the server."""
+"""Further baselines, whose weakness is how their process runs, not what they report to the server."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ REPLY_BYTES: Final = 65_536
 
 
 class Unlocked(Requeueing):
-    """Trusts that no thread comes between a look and a step."""
+    """Trusts that no other thread runs between its check and its change."""
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`."""
         field = f"{key}:{self.epoch()}"
         used = self.sums.get(field, 0) + self.pending[field] + self.under_way[field]
         pending, charged = self.pending[field], self.charged
@@ -42,24 +41,22 @@ class Unlocked(Requeueing):
 
 
 class Orphaned(Requeueing):
-    """Has begun to exchange when the application was loaded, which is enough where no process forks."""
+    """Begins to exchange when the application is loaded, which is enough if no process forks."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self._begun = False
 
     def begin(self) -> None:
-        """See `Counting.begin`."""
         if not self._begun:
             self._begun = True
             super().begin()
 
 
 class Unbounded(Requeueing):
-    """Counts whatever it is asked about, and puts it into a command as it is."""
+    """Counts every key that it is asked about, and puts it into a command unchanged."""
 
     def exchange(self) -> None:
-        """See `Counting.exchange`."""
         with self.lock:
             taken, self.pending = self.pending, Counter()
             self.under_way = taken
@@ -75,14 +72,13 @@ class Unbounded(Requeueing):
 
 
 class OneGulp(Requeueing):
-    """Speaks the server's language by itself, and takes what comes with one look for the whole answer."""
+    """Speaks the server's protocol by itself, and takes the bytes of one read for the whole answer."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self._line: socket.socket | None = None
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """See `Counting.tell`."""
         try:
             if self._line is None:
                 parts = urlsplit(self.plan.rivals_url)
@@ -109,7 +105,7 @@ class OneGulp(Requeueing):
 
 
 class FirstLoop(Counting):
-    """Makes one asynchronous client, for whichever event loop comes first."""
+    """Makes one asynchronous client, for the first event loop that runs it."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
@@ -118,29 +114,28 @@ class FirstLoop(Counting):
         )
 
     def failed(self, taken: Counter[str]) -> None:
-        """See `Counting.failed`."""
         self.pending.update(taken)
 
     def prepare(self, keys: Iterable[str]) -> None:
-        """Nothing happens outside a loop."""
+        """Does nothing outside a loop."""
 
     def begin(self) -> None:
-        """Nothing happens outside a loop."""
+        """Does nothing outside a loop."""
 
     @property
     def ready(self) -> bool:
-        """It is as ready as it will be."""
+        """Returns True, as it needs no preparation."""
         return True
 
     async def live(self) -> None:
-        """Exchange within the running loop, until cancelled."""
+        """Exchanges within the running loop, until it is cancelled."""
         while True:
             await asyncio.sleep(self.plan.interval_s)
             taken, self.pending = self.pending, Counter()
             number = self.recorder.sent(self.name, self.account, self.charged)
             try:
                 self.total = int(await self._asynchronous.hincrby(f"{self.name}:{REPORTED}", "all", taken.total()))
-            except Exception as error:  # noqa: BLE001  # whatever it is, it happened
+            except Exception as error:  # noqa: BLE001  # each error counts as a failure
                 self.note(number, as_unavailable(error))
                 self.failed(taken)
             except asyncio.CancelledError:
@@ -151,10 +146,9 @@ class FirstLoop(Counting):
 
 
 class CatchingUpInLoop(FirstLoop):
-    """Exchanges so many times per second as a task, and makes up for what it has missed."""
+    """Exchanges a fixed number of times per second as a task, and makes up for missed exchanges."""
 
     async def live(self) -> None:
-        """See `FirstLoop.live`."""
         due_s = time.monotonic()
         while True:
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Rivals that meet at a broker of MQTT: each tells a collector what is new, and waits for its answer."""
+"""Rivals that meet at a broker of MQTT: each reports its new counts to a collector, and waits for its answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from chaos.rivals.usual import Counting, Dropping, Namesake, Requeueing
 
 
 class OnBroker(Counting):
-    """Differences that got no answer in time are dealt with as everywhere."""
+    """Reports over a broker. Unanswered differences are handled as by the other base class."""
 
     qos = QOS
     client_id = ""
 
     def connect(self) -> Client:
-        """See `Counting.connect`."""
         self._number = 0
         self._answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
         client = mqtt_client(self.plan.rivals_url, self.client_id)
@@ -29,12 +28,10 @@ class OnBroker(Counting):
         return client
 
     def begin(self) -> None:
-        """See `Counting.begin`."""
         self.client.loop_start()
         super().begin()
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """See `Counting.tell`."""
         self._number += 1
         said = {"number": self._number, "epoch": self.epoch(), **self.said(taken)}
         self.client.publish(f"{self.name}/tell/{self.account}", json.dumps(said), self.qos)
@@ -47,14 +44,14 @@ class OnBroker(Counting):
             raise TimeoutError("no answer in time") from None
 
     def said(self, taken: Counter[str]) -> dict[str, Any]:
-        """What there is to tell."""
+        """Returns the content of the message to the collector."""
         return {"differences": dict(taken)}
 
     def _connected(self, client: Client, *_: object) -> None:
         client.subscribe(f"{self.name}/heard/{self.account}", QOS)
 
     def hear(self, _client: Client, _data: object, message: MQTTMessage) -> None:
-        """Something has come."""
+        """Handles a message that has arrived."""
         try:
             said = json.loads(message.payload)
             answer = {
@@ -68,34 +65,31 @@ class OnBroker(Counting):
 
 
 class DroppingOnBroker(OnBroker, Dropping):
-    """Does not tell again what may have been heard, nor has the client do that."""
+    """Does not report again what may have arrived, and neither does its client."""
 
     qos = 0
 
 
 class RequeueingOnBroker(OnBroker, Requeueing):
-    """Tells again what may not have been heard, and has the client see to that, too."""
+    """Reports again what may not have arrived, and its client does so, too."""
 
 
 class NamesakeOnBroker(OnBroker, Namesake):
-    """Connects under the name that the configuration gives to all of them."""
+    """Connects under one name, which the configuration gives to all nodes."""
 
     client_id = "limiter"
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """See `Counting.tell`."""
         return OnBroker.tell(self, taken)
 
-    def said(self, taken: Counter[str]) -> dict[str, Any]:  # noqa: ARG002  # it tells the whole count
-        """See `OnBroker.said`."""
+    def said(self, taken: Counter[str]) -> dict[str, Any]:  # noqa: ARG002  # it reports the whole count
         return {"differences": {}, "charged": self.charged}
 
 
 class Gullible(RequeueingOnBroker):
-    """Believes that whatever comes at its address is what it once sent."""
+    """Believes that every message at its address has the format of its own messages."""
 
     def hear(self, _client: Client, _data: object, message: MQTTMessage) -> None:
-        """See `OnBroker.hear`."""
         try:
             self._answers.put(json.loads(message.payload))
         except Exception as error:  # noqa: BLE001  # it would end the client's thread

@@ -1,4 +1,4 @@
-"""Who can take part besides ours, by name."""
+"""All contestants besides ours, by name."""
 
 from __future__ import annotations
 
@@ -62,4 +62,4 @@ ON_BROKER: Final[dict[str, type[Counting]]] = {
     "requeueing": RequeueingOnBroker,
     "namesake": NamesakeOnBroker,
 }
-"""The same, where there is no server to count."""
+"""The contestants at a broker, where no server counts, by name."""

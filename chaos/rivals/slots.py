@@ -1,4 +1,4 @@
-"""A rival with a limit on what is in progress, as it is usually kept: in a set on the server."""
+"""A rival with a limit on work in progress, which it keeps in the usual way: in a set on the server."""
 
 from __future__ import annotations
 
@@ -27,18 +27,16 @@ class Reconnecting(Requeueing):
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self._mine: set[str] = set()
-        """What this process has in the set, as far as it knows."""
+        """The slots of this process in the set, as far as it knows."""
         self._lost = False
-        """Whether the connection was, since the server last answered."""
+        """Whether the connection was lost since the server last answered."""
 
     @property
     def slots_lease(self) -> Lease:
-        """See `SlotTaker.slots_lease`."""
         return ONLY
 
     @contextmanager
-    def slot(self, timeout_s: float) -> Iterator[bool]:  # noqa: ARG002  # it asks again, and does not wait
-        """See `SlotTaker.slot`."""
+    def slot(self, timeout_s: float) -> Iterator[bool]:  # noqa: ARG002  # it does not wait, and asks again later
         mark = token_hex(8)
         with self.lock:
             self._mine.add(mark)
@@ -55,7 +53,7 @@ class Reconnecting(Requeueing):
         return f"{self.name}:{SLOTS_NAME}"
 
     def _tell(self, command: str, *words: Any) -> Any:
-        """Tell the server something. Returns None if it does not answer."""
+        """Sends a command to the server. Returns None if it does not answer."""
         try:
             if self._lost:
                 with self.lock:

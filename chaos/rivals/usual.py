@@ -1,7 +1,7 @@
-"""What is usually done instead, small enough to be read, so that every scenario can show that it catches somebody.
+"""The usual alternatives to our agent, small enough to be read: every scenario has to show that it catches some.
 
-All of them count on their own and tell the server what is new at a steady pace; they differ in what they do when
-something goes wrong. None is a caricature: each has a good reason for what it does.
+All of them count on their own and report new counts to the server at a steady pace; they differ in what they do when
+something goes wrong. None is a caricature: each has a good reason for its behaviour.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXPIRE_S: Final = 600
 
 
 class Counting:
-    """Keeps differences until the server has heard them, and believes the sums that it answers."""
+    """Keeps new counts until the server has received them, and believes the sums that it answers."""
 
     keeps_quiet_at_the_end = False
 
@@ -46,13 +46,13 @@ class Counting:
         self.account = token_hex(4)
         self.lock = threading.Lock()
         self.pending: Counter[str] = Counter()
-        """The counts that the server has not got yet, by key and window."""
+        """The counts that the server has not received yet, by key and window."""
         self.under_way: Counter[str] = Counter()
         self.sums: dict[str, int] = {}
-        """What the server last said, by key and window."""
+        """The sums in the server's last answer, by key and window."""
         self.charged = 0
         self.total = 0
-        """What all have charged, as the server last said."""
+        """The total charges of all nodes, in the server's last answer."""
         self.heard_ns = 0
         self.failures: Counter[str] = Counter()
         self.client = self.connect()
@@ -62,15 +62,15 @@ class Counting:
     # ---------------------------------------------------------------- what differs
 
     def connect(self) -> Any:
-        """A client that does not retry by itself."""
+        """Returns a client that does not retry by itself."""
         return redis_client(self.plan.rivals_url, self.plan.timeout_s)
 
     def failed(self, taken: Counter[str]) -> None:
-        """There was no answer: these differences may have arrived, or not."""
+        """Handles counts without an answer: they may have arrived, or not."""
         raise NotImplementedError
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """Tell the server of the differences. Returns the sums, and the sum of them all."""
+        """Reports new counts to the server. Returns the sums, and the sum of them all."""
         epoch, shards = self.epoch(), self.plan.shards
         asked: list[list[str]] = [[f"none:{epoch}"] for _ in range(shards)]
         pipeline = self.client.pipeline(transaction=False)
@@ -95,11 +95,10 @@ class Counting:
     # ---------------------------------------------------------------- what is asked
 
     def epoch(self) -> int:
-        """The number of the window, by this node's own clock."""
+        """Returns the number of the window, by this node's own clock."""
         return self.clock.wall_ns() // self.plan.limit.window_ns
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`."""
         if self._pid != os.getpid():
             self.begin()
         field = f"{key}:{self.epoch()}"
@@ -112,86 +111,79 @@ class Counting:
         return self.verdict(allowed=allowed)
 
     async def ask(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.ask`; most ask nobody."""
+        """Decides as `decide` does: most rivals ask no server."""
         return self.decide(key, cost)
 
     def verdict(self, *, allowed: bool) -> Verdict:
-        """The answer, and the place in time that it belongs to by this node's reckoning."""
+        """Returns the verdict, with the window and the time by this node's clock."""
         return Verdict(allowed, self.epoch(), self.clock.wall_ns(), known=True)
 
     def knock(self, limit: int, key: str) -> bool:
-        """See `Contestant.knock`; most have one limit, and nothing to say to a stranger."""
+        """Raises NotImplementedError: most rivals have no limit that a stranger could flood."""
         raise NotImplementedError
 
     def lie(self, *, lies: bool) -> None:
-        """See `Contestant.lie`; most have no hub but a server."""
+        """Raises NotImplementedError: most rivals have no hub object that could lie."""
         raise NotImplementedError
 
     def health(self) -> str:
-        """See `Contestant.health`."""
         return ""
 
     def count(self, cost: int) -> None:
-        """See `Contestant.count`: the sums of all keys do."""
+        """Does nothing: the sums of all keys are enough."""
 
     def view(self) -> int:
-        """See `Contestant.view`."""
         return self.total + self.pending.total() + self.under_way.total()
 
     def used(self, key: str) -> tuple[int, int]:
-        """See `Contestant.used`."""
         epoch = self.epoch()
         field = f"{key}:{epoch}"
         return epoch, self.sums.get(field, 0) + self.pending[field] + self.under_way[field]
 
     def staleness_s(self) -> float:
-        """See `Contestant.staleness_s`."""
         return (self.clock.monotonic_ns() - self.heard_ns) / SECOND_NS
 
     def ages_s(self) -> list[float]:
-        """See `Contestant.ages_s`: all are exchanged with at once."""
+        """Returns the same age for all shards, as one exchange is with all of them."""
         return [self.staleness_s()] * self.plan.shards
 
     def facts(self) -> dict[str, Any]:
-        """See `Contestant.facts`."""
         keys = len({field.rpartition(":")[0] for field in {*self.sums, *self.pending, *self.under_way}})
         return {"keys": keys, "keys_max": self.plan.keys_max, "failures": dict(self.failures)}
 
     # ---------------------------------------------------------------- how it goes on
 
-    def prepare(self, keys: Iterable[str]) -> None:  # noqa: ARG002  # it hears of keys when they are asked about
-        """See `Contestant.prepare`."""
+    def prepare(self, keys: Iterable[str]) -> None:  # noqa: ARG002  # it learns of keys when they are asked about
         self.begin()
 
     @property
     def ready(self) -> bool:
-        """See `Contestant.ready`."""
         return self.heard_ns > 0
 
     def begin(self) -> None:
-        """Exchange on a thread of this process, from now on until its end."""
+        """Begins to exchange on a thread of this process, until its end."""
         self._pid = os.getpid()
         thread = threading.Thread(target=self.go_on, name=self.name, daemon=True)
         thread.start()
-        atexit.register(self.stop, thread)  # a forked child has inherited those of its parent, which find nothing to do
+        atexit.register(self.stop, thread)  # a forked child has inherited its parent's, which finds nothing to do
 
     def stop(self, thread: threading.Thread) -> None:
-        """The last words."""
+        """Ends the thread, and reports for the last time."""
         self._stopping.set()
         thread.join(LAST_WORDS_S)
         if not self.keeps_quiet_at_the_end and not thread.is_alive():
             try:
                 self.exchange()
-            except Exception as error:  # noqa: BLE001  # it is this rival's alone
+            except Exception as error:  # noqa: BLE001  # the error is this rival's alone
                 self.recorder.write("escaped", who=self.name, what=str(error)[:200])
 
     def go_on(self) -> None:
-        """Exchange at a steady pace."""
+        """Exchanges at a steady pace."""
         while not self._stopping.wait(self.plan.interval_s):
             self.exchange()
 
     def exchange(self) -> None:
-        """Report the new counts to the server, and hear those of the others."""
+        """Reports the new counts to the server, and reads those of the other nodes."""
         with self.lock:
             taken, self.pending = self.pending, Counter()
             self.under_way = taken
@@ -212,33 +204,31 @@ class Counting:
             self.heard_ns = self.clock.monotonic_ns()
 
     def note(self, number: int, problem: HubUnavailable) -> None:
-        """There was no answer to that exchange."""
+        """Records that an exchange got no answer."""
         self.failures[problem.kind] += 1
         self.recorder.heard(self.name, number, FAIL if problem.applied is False else UNKNOWN, problem.kind)
 
 
 class Dropping(Counting):
-    """Does not tell again what may have been heard: it would count twice."""
+    """Does not report again what may have arrived: it would count twice."""
 
     def failed(self, taken: Counter[str]) -> None:  # that is its weakness
-        """See `Counting.failed`."""
+        """Drops the counts."""
 
 
 class Requeueing(Counting):
-    """Tells again what may not have been heard: it would be lost."""
+    """Reports again what may not have arrived: it would be lost."""
 
     def failed(self, taken: Counter[str]) -> None:
-        """See `Counting.failed`."""
         self.pending.update(taken)
 
 
 class Retrying(Dropping):
-    """Leaves it to the client, which retries by default, ten times."""
+    """Leaves retries to the client, which by default retries ten times."""
 
     def connect(self) -> redis.Redis:
-        """See `Counting.connect`."""
         parts = urlsplit(self.plan.rivals_url)
-        # Made of a URL, the client would not retry.
+        # A client made from a URL would not retry.
         return redis.Redis(
             host=parts.hostname or "localhost",
             port=parts.port or 6379,
@@ -248,18 +238,16 @@ class Retrying(Dropping):
 
 
 class Patient(Requeueing):
-    """Waits for an answer as long as it takes."""
+    """Waits for an answer for as long as it takes."""
 
     def connect(self) -> Any:
-        """See `Counting.connect`."""
         return redis_client(self.plan.rivals_url, None)
 
 
 class Expiring(Requeueing):
-    """Has everything on the server expire, so that nothing is left behind."""
+    """Makes all its data on the server expire, so that nothing is left behind."""
 
     def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:
-        """See `Counting.tell`."""
         answer = super().tell(taken)
         for name in ("sums", REPORTED):
             self.client.expire(f"{self.name}:{name}", EXPIRE_S)
@@ -267,34 +255,31 @@ class Expiring(Requeueing):
 
 
 class Mute(Requeueing):
-    """Has nothing to say when its process ends."""
+    """Reports nothing when its process ends."""
 
     keeps_quiet_at_the_end = True
 
 
 class Namesake(Counting):
-    """Tells its whole count, which makes repeats harmless, but under a name that the configuration gives it."""
+    """Reports its whole count, so that repeats are harmless, but under a name from the configuration."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self.account = f"node-{plan.node}"
 
     def failed(self, taken: Counter[str]) -> None:
-        """See `Counting.failed`."""
         self.pending.update(taken)
 
-    def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:  # noqa: ARG002  # it tells the whole count
-        """See `Counting.tell`."""
+    def tell(self, taken: Counter[str]) -> tuple[dict[str, int], int]:  # noqa: ARG002  # it reports the whole count
         reported = f"{self.name}:{REPORTED}"
         self.client.hset(reported, self.account, self.charged)
         return {}, sum(map(int, self.client.hvals(reported)))
 
 
 class CatchingUp(Requeueing):
-    """Exchanges so many times per second, and makes up for what it has missed."""
+    """Exchanges a fixed number of times per second, and makes up for missed exchanges."""
 
     def go_on(self) -> None:
-        """See `Counting.go_on`."""
         due_s = time.monotonic()
         while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
             due_s += self.plan.interval_s
@@ -302,10 +287,9 @@ class CatchingUp(Requeueing):
 
 
 class Eager(Requeueing):
-    """Tries again at once when the server is gone, so as to be back at once, too."""
+    """Tries again at once when the server is gone, to be back at once, too."""
 
     def go_on(self) -> None:
-        """See `Counting.go_on`."""
         while not self._stopping.is_set():
             failures = self.failures.total()
             self.exchange()
@@ -313,23 +297,21 @@ class Eager(Requeueing):
 
 
 class Locking(Requeueing):
-    """Holds its lock for as long as an exchange takes, so that nothing changes meanwhile."""
+    """Holds its lock for the whole exchange, so that nothing changes meanwhile."""
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self.lock = threading.RLock()  # type: ignore[assignment]
 
     def exchange(self) -> None:
-        """See `Counting.exchange`."""
         with self.lock:
             super().exchange()
 
 
 class Asking(Requeueing):
-    """Asks the server about every request, and admits it when there is no answer."""
+    """Asks the server about every request, and admits it if there is no answer."""
 
     def decide(self, key: str, cost: int) -> Verdict:
-        """See `Contestant.decide`."""
         try:
             used = self.client.hincrby(f"{self.name}:asked", f"{key}:{self.epoch()}", cost)
         except (redis.RedisError, OSError):

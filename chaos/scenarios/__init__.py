@@ -1,1 +1,1 @@
-"""What happens to which fleet, when, and what is promised meanwhile: scenarios as values, and the catalogue of all."""
+"""Scenarios as values, and the catalogue of all: a fleet, the faults that happen to it, and the promises."""

@@ -1,4 +1,4 @@
-"""What happens to the server while requests ask it: no. 32."""
+"""Scenario no. 32: faults of the server while requests ask it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.scenarios.scenario import Rival, Scenario, Spell
 from reconverge.limit import FIXED_WINDOW, Limit
 
 SCARCE: Final = Limit(10, 1.0, algorithm=FIXED_WINDOW)
-"""So little that most requests are in doubt."""
+"""A limit so small that most requests are in doubt."""
 SCARCE_DEMAND: Final = 15.0
 BEGIN_S, END_S = 2.0, 4.0
 
@@ -49,7 +49,8 @@ SCENARIOS: Final = (
         name="ask-killed",
         claim="Requests that ask a server that is killed, and comes back empty, are answered by memory at once.",
         spells=(Spell(Killed(), BEGIN_S, END_S),),
-        # Until the last lease from before is over, and two windows, a hub that has lost its data settles nothing.
+        # A hub that has lost its data decides no request until the last earlier lease is over, and two windows have
+        # passed.
         lease_s=2.0,
         load_s=11.0,
     ),

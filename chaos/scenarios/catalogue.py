@@ -26,9 +26,9 @@ NAMES: Final = (*FIXED, MIX)
 
 
 def scenario_of(name: str, seed: int, *, length_s: float | None = None) -> Scenario:
-    """The scenario of that name; a mix is drawn from the seed. Raises KeyError.
+    """Returns the scenario of that name; a mix is drawn from the seed. Raises KeyError.
 
-    A mix and a storm of signals last for `length_s` seconds, where that is given.
+    A mix and a storm of signals last for `length_s` seconds, if that is given.
     """
     if name == MIX:
         return draw_mix(seed, length_s=length_s or MIX_S)

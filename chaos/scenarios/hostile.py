@@ -1,4 +1,4 @@
-"""What must not hang a process, fill its memory, be believed, or shut customers out: nos. 27 to 31."""
+"""Scenarios nos. 27 to 31, which must not hang a process, fill its memory, deceive it, or lock customers out."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ KEYS_PER_S: Final = 20_000
 FLOOD_S: Final = 8.0
 FLOOD_KEYS_MAX: Final = 20_000
 NODE_MB: Final = 40
-"""The ceiling for what a flood makes a node grow by, where it may keep twenty thousand keys."""
+"""The most by which a flood may make a node grow, in MB, if it may keep twenty thousand keys."""
 HUB_MB: Final = 10
-"""The ceiling for what a flood of 160,000 keys makes the hub grow by."""
+"""The most by which a flood of 160,000 keys may make the hub grow, in MB."""
 SMALL_HUB: Final = ServerCommanded(("CONFIG SET maxmemory 5mb",))
 SERVED: Final = 0.99
 NEWCOMERS: Final = 0.95
@@ -181,6 +181,6 @@ SCENARIOS: Final = (
 
 
 def storm_for(seconds: float) -> Scenario:
-    """The storm of signals, for so long."""
+    """Returns the storm of signals, which lasts for `length_s` seconds."""
     (storm,) = (scenario for scenario in SCENARIOS if scenario.name == "signal-storm")
     return replace(storm, load_s=seconds)

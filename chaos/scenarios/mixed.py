@@ -1,4 +1,4 @@
-"""A random mix of all: no. 26."""
+"""Scenario no. 26: a random mix of all faults."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from chaos.scenarios.scenario import Rival, Scenario, Spell
 
 MIX_S: Final = 60.0
 LAST_S: Final = 3.0
-"""What is left of the load when the last fault is over."""
+"""The seconds of load after the last fault."""
 NODES: Final = 4
 LEASE_S: Final = 900.0
-"""No lease ends: a node that was killed would count as having used all that it held."""
+"""A lease so long that none ends: the use of a killed node is then all that it held."""
 
 
 def draw_mix(seed: int, *, length_s: float = MIX_S) -> Scenario:
-    """One fault after the other on the wires and the server, and beside them what happens to nodes.
+    """Draws faults on the wires and the server, one after the other, and beside them faults of nodes.
 
-    What the promises exclude is not drawn: nodes are killed with even seeds, and the server's data lost with odd ones,
-    because what only the hub remembered is gone if both happen.
+    Faults against which nothing is promised are not drawn: nodes are killed with even seeds, and the server's data lost
+    with odd ones, because what only the hub remembers is gone if both happen.
     """
     random = Random(f"mix {seed}")
     spells: list[Spell] = []

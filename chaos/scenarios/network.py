@@ -1,4 +1,4 @@
-"""What happens between nodes and server: nos. 1 to 11."""
+"""Scenarios nos. 1 to 11: faults between nodes and server."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 
 UP, DOWN = "upstream", "downstream"
 SILENCE: Final = {"timeout": 0}
-"""Nothing passes, and connections stay open."""
+"""The setting of a toxic that lets nothing pass, while connections stay open."""
 ZOMBIE_MS: Final = 100_000_000
-"""Later than any run lasts: what is held arrives when the toxic is taken away."""
+"""A delay longer than any run: held data arrive when the toxic is removed."""
 HANDSHAKE_BYTES: Final = 330
 BATCH_BYTES: Final = 15_000
 
 
 def cut(who: Nodes, start_s: float, end_s: float) -> tuple[Spell, ...]:
-    """Nothing passes on these wires, in either direction."""
+    """Returns the toxic by which nothing passes on these wires, in either direction."""
     return tuple(Spell(Poisoned(Toxic("timeout", stream, SILENCE), who), start_s, end_s) for stream in (UP, DOWN))
 
 
 def flapping(fault: Fault, *, begin_s: float, end_s: float, period_s: float) -> Iterator[Spell]:
-    """Half of each period it goes wrong."""
+    """Yields a fault in the first half of each period."""
     for number in range(round((end_s - begin_s) / period_s)):
         start_s = begin_s + number * period_s
         yield Spell(fault, start_s, start_s + period_s / 2)
 
 
 def spell(kind: str, stream: str, start_s: float, end_s: float, **attributes: int) -> Spell:
-    """A toxic on all wires for a while."""
+    """Returns a toxic on all wires for a while."""
     return Spell(Poisoned(Toxic(kind, stream, attributes)), start_s, end_s)
 
 
@@ -123,7 +123,7 @@ SCENARIOS: Final = (
         claim="What arrives long after its sender has given up changes nothing, not even behind newer news.",
         spells=(
             Spell(Stopped(), 1.0, 3.0),
-            # Of half of the connections: then nodes get through on others, and what is held comes after that.
+            # Only half of the connections are affected: nodes get through on others, and held data arrive after that.
             Spell(Poisoned(Toxic("latency", UP, {"latency": ZOMBIE_MS}, toxicity=0.5)), 4.0, 7.5),
         ),
         load_s=6.0,

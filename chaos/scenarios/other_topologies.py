@@ -1,4 +1,4 @@
-"""What happens where there is more than one Redis, or none: nos. 13, 15, 20 and 21, with TLS and few rights."""
+"""Scenarios nos. 13, 15, 20 and 21: more than one Redis, or none, with TLS and few rights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from chaos.scenarios.scenario import SLOTS, Rival, Scenario, Spell
 from reconverge.limit import FIXED_WINDOW, Limit
 
 MOVED: Final = (0, 2)
-"""Shards whose slots move to the next master; in between each of them is half moved for a second."""
+"""The shards whose slots move to the next master; for a second each slot is half moved."""
 LOST_MASTER: Final = 2
 LOST_SHARDS: Final = shards_of(LOST_MASTER) - {*MOVED} | {
     shard for shard in MOVED if (master_of(shard) + 1) % MASTERS == LOST_MASTER
@@ -131,18 +131,18 @@ AGAIN: Final = (
     ("killed-empty", CLUSTER),
     ("killed-quiet", CLUSTER),
 )
-"""Scenarios that run on other topologies, too; only servers that nodes find at one address have wires."""
+"""The scenarios that also run on other topologies; only servers that nodes find at one address have wires."""
 ON_BROKERS: Final = frozenset({"merged", "dropping", "requeueing"})
-"""Rivals that can meet at a broker; on other topologies those that need a client for one server are left out."""
+"""The rivals that can meet at a broker; on other topologies those that need a client for one server are left out."""
 
 
 def named_on(name: str, deployment: str) -> str:
-    """What a scenario is called when it is lived through there, too."""
+    """Returns the name of a scenario on another deployment."""
     return f"{name}-on-{deployment}" if deployment != REDIS else f"{name}-guarded"
 
 
 def again(known: Iterable[Scenario]) -> Iterator[Scenario]:
-    """The same scenarios on other topologies."""
+    """Yields the same scenarios on other topologies."""
     by_name = {scenario.name: scenario for scenario in known}
     for name, deployment in AGAIN:
         scenario = by_name[name]

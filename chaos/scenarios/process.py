@@ -1,4 +1,4 @@
-"""What happens to the nodes: nos. 17 to 25."""
+"""Scenarios nos. 17 to 25: faults of the nodes."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ SCENARIOS: Final = (
         nodes=2,
         names_more=2,
         program="loops",
-        mute=True,  # a loop that ends while it is cut off says no last words
+        mute=True,  # a loop that ends while it is cut off sends no last report
         outage=False,
         expectations=(leaks_nothing,),
         limit=ROOMY,

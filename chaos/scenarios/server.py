@@ -1,4 +1,4 @@
-"""What happens to the server, and to clocks: nos. 12 to 16."""
+"""Scenarios nos. 12 to 16: faults of the server and of clocks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chaos.scenarios.scenario import LASTING, LASTING_DEMAND, ROOMY, ROOMY_DEMAN
 
 HOUR_S: Final = 3600
 QUIET_S: Final = 8.5
-"""By then the nodes have said all that they had to say, and repeat it seldom."""
+"""The seconds after which the nodes have reported everything, and repeat it seldom."""
 EDGE: Final = 6
-"""Decisions at the edges of windows that the nodes put on one side, and the machine's clock on the other."""
+"""The number of decisions at the edges of windows that nodes and the machine's clock put on different sides."""
 OTHERS_END: Final = "CLIENT KILL TYPE normal SKIPME yes"
-"""Whoever is connected has to log in again."""
+"""A command that makes all connected clients log in again."""
 
 ERRORS: Final[tuple[tuple[str, Fault], ...]] = (
     ("no-replicas", ServerCommanded(("CONFIG SET min-replicas-to-write 1",), ("CONFIG SET min-replicas-to-write 0",))),
@@ -39,7 +39,7 @@ ERRORS: Final[tuple[tuple[str, Fault], ...]] = (
     ),
     ("too-many-clients", ServerCommanded(("CONFIG SET maxclients 1", OTHERS_END), ("CONFIG SET maxclients 10000",))),
 )
-"""Kinds of failures, and what brings them about."""
+"""The kinds of failures, and the faults that cause them."""
 
 
 def _one_after_the_other() -> tuple[Spell, ...]:

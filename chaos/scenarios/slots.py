@@ -1,4 +1,4 @@
-"""What is in progress while things go wrong: no. 33. The nodes of most other scenarios take slots as well."""
+"""Scenario no. 33: work in progress during faults. The nodes of most other scenarios take slots as well."""
 
 from __future__ import annotations
 

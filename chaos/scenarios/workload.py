@@ -1,4 +1,4 @@
-"""What the nodes are asked, drawn from a seed."""
+"""Draws the requests of the nodes from a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconverge.simulation import Traffic
 
 
 def draw(scenario: Scenario, seed: int) -> list[tuple[Request, ...]]:
-    """The requests of each node, in order. The same seed draws the same, whatever the faults."""
+    """Returns the requests of each node, in order. The same seed draws the same requests, with any faults."""
     limit = scenario.limit
     window_ns = min(limit.window_ns, SECOND_NS)
     traffic = Traffic(scenario.pattern, scenario.demand, scenario.keys, scenario.cost_max)
@@ -32,7 +32,7 @@ def draw(scenario: Scenario, seed: int) -> list[tuple[Request, ...]]:
 
 
 def _mix_in(shares: list[list[Request]], scenario: Scenario, random: Random) -> None:
-    """Each of the further keys is asked about once by each node, at any time."""
+    """Adds requests for each of the further keys: one on each node, at any time."""
     for share in shares:
         for key in scenario.more_keys:
             share.append(Request(int(random.random() * scenario.load_s * SECOND_NS), key, 1))

@@ -1,4 +1,4 @@
-"""Goal: with a secret the hub never sees a key, all else is as without, and nodes with different secrets are told.
+"""Goal: with a secret the hub sees no key, all else is the same, and nodes with different secrets log an error.
 
 Method: real agents, with whichever kernel runs, at a real Redis, all of whose keys and values are searched.
 """
@@ -48,14 +48,14 @@ class TestHashedMemoryHub(HubClaims, Hashed, StoreClaims):
 
 
 class TestHashedRedisHub(OnRedis, WayClaims, KeyClaims):
-    """The same on a server, to which keys travel in another way."""
+    """The promises also hold on a server, to which keys travel in another way."""
 
     def open_hub(self, url: str, settings: HubSettings) -> Hub:
         return hashing(super().open_hub(url, settings), HASHER)
 
 
 def test_the_hub_keeps_no_byte_of_an_identity(make_agent: MakeAgent, redis_server: RedisServer) -> None:
-    """Neither as a key nor in a value; without a secret it does, so that this would be seen."""
+    """The identity appears neither in a key nor in a value. Without a secret it does, so that the test would see it."""
     redis_server.command("FLUSHALL")
     limits = ("5/minute", "100/hour; 1000/31 days")
     agent = make_agent(redis_server.url, key_secret=SECRET)
@@ -74,7 +74,7 @@ def test_the_hub_keeps_no_byte_of_an_identity(make_agent: MakeAgent, redis_serve
 
 
 def test_nodes_with_the_same_secret_share_a_key(make_agent: MakeAgent, redis_server: RedisServer) -> None:
-    """One admits what the other leaves, and both see what the fleet has used."""
+    """One node admits the rest of what the other has admitted, and both see the use of the fleet."""
     redis_server.command("FLUSHALL")
     one, other = (make_agent(redis_server.url, key_secret=SECRET, policy="strict") for _ in range(2))
     for agent in (one, other):
@@ -100,7 +100,7 @@ def _used(agent: Agent) -> int:
 def test_a_node_with_another_secret_is_told(
     make_agent: MakeAgent, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, in words that show neither secret."""
+    """A node with another secret logs one error, which shows neither secret."""
     redis_server.command("FLUSHALL")
     introduce(make_agent(redis_server.url, key_secret=SECRET).limit("login", "7/hour"))
     eventually(lambda: b"keymark" in stored(redis_server.url), "the mark of the first")
@@ -118,7 +118,7 @@ def test_a_node_with_another_secret_is_told(
 def test_a_node_without_a_secret_among_others_is_told(
     make_agent: MakeAgent, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, later: str
 ) -> None:
-    """The one that comes later says so, by whichever mark the hub keeps."""
+    """The node that comes later logs the error, whether the mark at the hub is that of a secret or of none."""
     redis_server.command("FLUSHALL")
     secrets = [SECRET, None] if later == "plain" else [None, SECRET]
     introduce(make_agent(redis_server.url, key_secret=secrets[0]).limit("login", "7/hour"))
@@ -134,7 +134,7 @@ def test_a_node_without_a_secret_among_others_is_told(
 
 
 def test_a_node_looks_at_the_mark_once_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
-    """After a second look soon after the first, which may have come before the hub kept marks. It is told once."""
+    """A node looks twice at first, as its first look may come before the hub keeps marks. It logs the error once."""
     clock = ManualClock(1_750_000_000.0)
     hub = MemoryHub(clock=clock)
     asyncio.run(hub.mark_keys(HASHER.mark, keep_s=MARK_KEPT_S))
@@ -151,7 +151,7 @@ def test_a_node_looks_at_the_mark_once_in_ten_minutes(caplog: pytest.LogCaptureF
 
 
 def test_a_mark_that_no_node_renews_ends() -> None:
-    """All nodes may have another secret from then on, and none of them is told of anything."""
+    """When the mark has ended, all nodes may use another secret, and none of them logs an error."""
     clock = ManualClock(1_750_000_000.0)
     hub = MemoryHub(clock=clock)
     assert "one" == asyncio.run(hub.mark_keys("one", keep_s=MARK_KEPT_S))
@@ -166,7 +166,7 @@ def test_a_mark_that_no_node_renews_ends() -> None:
 
 
 def test_a_hash_depends_on_secret_namespace_and_key() -> None:
-    """And on nothing else: it is the same in each process and version."""
+    """A hash depends on nothing else: it is the same in each process and version."""
     hashes = {
         KeyHasher(secret, namespace=namespace).hashed(key)
         for secret in (SECRET, OTHER)
@@ -180,7 +180,7 @@ def test_a_hash_depends_on_secret_namespace_and_key() -> None:
 
 
 def test_a_hashed_hub_can_do_what_the_other_can() -> None:
-    """And nothing beside that."""
+    """The hub with hashed keys has the methods of the hub inside it, and no others."""
     hashed = hashing(MemoryHub(), HASHER)
 
     assert isinstance(hashed, KeyReader)
@@ -191,7 +191,7 @@ def test_a_hashed_hub_can_do_what_the_other_can() -> None:
 
 @pytest.mark.parametrize("secret", ["", "short", b"fifteen bytes..", 5])
 def test_a_secret_that_is_none_is_refused_and_not_shown(secret: object) -> None:
-    """With what to do."""
+    """The error explains how to make a secret, and does not show the invalid one."""
     with pytest.raises(InvalidSetting, match="openssl rand") as caught:
         Agent("memory://", key_secret=secret)  # type: ignore[arg-type]
 
@@ -202,7 +202,7 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(secret: object) -> None:
 def test_the_environment_may_hold_the_secret(
     make_agent: MakeAgent, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a wrong one is told of by the variable's name."""
+    """The error about an invalid secret in the environment names the variable."""
     redis_server.command("FLUSHALL")
     monkeypatch.setenv("RECONVERGE_KEY_SECRET", SECRET)
     introduce(make_agent(redis_server.url).limit("login", "7/hour"), IDENTITY)

@@ -1,6 +1,6 @@
-"""Goal: a forgotten `await`, a slot without its block, or a result that is used wrongly is told of, and admits not all.
+"""Goal: a forgotten `await`, a slot without its block, or a wrongly used result is reported, and does not admit all.
 
-Method: the truth of what each method returns is asked before anything was decided, and results are taken for others.
+Method: tests use what each method returns as a truth value before any decision, and take results for other things.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_what_was_not_awaited_has_no_truth(agent: Agent, method: str) -> None:
 
 @pytest.mark.filterwarnings("error")
 async def test_a_block_of_what_was_not_awaited_is_told(agent: Agent) -> None:
-    """It names the place of the `await`."""
+    """The error names the place of the `await`."""
     reserve: Any = agent.limit("login", "1/minute").reserve_async
 
     with pytest.raises(TypeError, match=r"write await, as in: async with await .*reserve_async\(\.\.\.\)"):
@@ -69,7 +69,7 @@ async def test_it_is_a_coroutine_in_all_else(agent: Agent) -> None:
 
 
 def test_a_slot_without_its_block_has_no_truth(agent: Agent) -> None:
-    """It was never requested; within the block and after it, it is true or false as before."""
+    """Such a slot was never requested. Within its block and after it, a slot is true or false as before."""
     jobs = agent.concurrency("jobs", 1)
     with pytest.raises(TypeError, match=r"with limiter\.slot"):
         bool(jobs.slot("ada"))
@@ -113,14 +113,14 @@ def test_a_result_is_compared_with_no_truth_and_ordered_beside_no_number(agent: 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("method", METHODS)
 def test_what_was_not_awaited_is_compared_with_no_truth(agent: Agent, method: str) -> None:
-    """It is told as in an `if`."""
+    """The comparison raises the same error as an `if`."""
     with pytest.raises(TypeError, match="write await"):
         [False].index(METHODS[method](agent))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", [Decision, PlainDecision])
 def test_a_decision_is_no_sequence_and_no_block(kind: Any) -> None:
-    """The two kernels say so in the same words, with what to write."""
+    """Both kernels raise the same error, which names the right way to write it."""
     decision = kind(True, 5, 4, 0.0, 60.0, 0.0)
     with pytest.raises(TypeError, match=r"a decision is one object; read its attributes, as in decision\.allowed"):
         _allowed, _retry_after = decision
@@ -131,7 +131,7 @@ def test_a_decision_is_no_sequence_and_no_block(kind: Any) -> None:
 def test_a_refused_reservation_that_is_settled_is_told_of_unless_the_caller_has_looked(
     agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its work was done without room. One that is settled for nothing has done none."""
+    """Settling a refused reservation means work without room, and is logged; settling it for 0 means no work."""
     login = agent.limit("settled-blindly", "8/minute")
     login.allow("ada", 8)
     login.reserve("ada", 8).settle(0)
@@ -145,7 +145,7 @@ def test_a_refused_reservation_that_is_settled_is_told_of_unless_the_caller_has_
 
 
 def test_a_limit_that_is_only_tested_is_told_of(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
-    """It admits all. One that is asked in another way now and then is only looked at."""
+    """Such a limit admits all, and logs a warning. One that is asked in another way now and then logs none."""
     looked_at, gate = agent.limit("looked-at", "2/minute"), agent.limit("gate", "2/minute")
     looked_at.hit("ada")
     for _ in range(2 * TESTS_ALONE):

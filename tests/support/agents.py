@@ -1,4 +1,4 @@
-"""A vocabulary for tests of the agent: what the hub knows, what a process holds open, what is waited for."""
+"""A vocabulary for tests of the agent: the hub's counts, the threads of a process, and waits."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.support.waiting import eventually
 NEVER_FULL = "1000000000/day"
 """A limit that is never near: after the first exchange no decision asks for another one."""
 HOUR_S = 3600.0
-"""As `sync_interval` it leaves all but the first exchanges to the last words: whoever does not say them loses."""
+"""A `sync_interval` that leaves all but the first exchanges to the last report: an agent without one loses counts."""
 
 
 def net_at(url: str, limit: str = "login", *, namespace: str = "default") -> int:
-    """The cost that the hub there knows to have been admitted, on all nodes and since its data began."""
+    """Returns the admitted cost that the hub at `url` has counted, on all nodes, since its data began."""
 
     async def ask() -> dict[str, Totals]:
         hub = RedisHub(url, HubSettings(namespace, 5.0))
@@ -35,7 +35,7 @@ def net_at(url: str, limit: str = "login", *, namespace: str = "default") -> int
 
 
 def until_near(agent: Agent, *, within: float) -> None:
-    """Wait until a request may wait for so many seconds for the hub of an agent, which has answered faster than that.
+    """Waits until a request may wait `within_s` for an agent's hub, which has answered faster than that.
 
     On a busy machine an answer may take longer, and a hub that is too far is not asked. No other limit is asked about.
     """
@@ -51,7 +51,7 @@ def until_near(agent: Agent, *, within: float) -> None:
 
 
 def node_of(agent: Agent) -> str:
-    """The name under which an agent speaks to the first shard of its hub."""
+    """Returns the name under which an agent reports to the first shard of its hub."""
     return agent.stats().exchanges[0].node
 
 
@@ -64,12 +64,15 @@ def admitted_of(limiter: RateLimiter, attempts: int, key: str = "ada") -> int:
 
 
 def heard(limiter: RateLimiter, key: str = "ada") -> bool:
-    """Whether the hub has answered for a key; asking makes the agent ask the hub."""
+    """Returns whether the hub has answered about a key; the call makes the agent ask the hub."""
     return limiter.usage(key).staleness < float("inf")
 
 
 def introduce(limiter: RateLimiter, *keys: str) -> int:
-    """Admit one request of each key, and wait for the hub's answer, which brings a line. Returns what was admitted."""
+    """Admits one request of each key, and waits for the hub's answer, which grants an allowance.
+
+    Returns the admitted cost.
+    """
     keys = keys or ("ada",)
     admitted = sum(limiter.allow(key) for key in keys)
     eventually(lambda: all(heard(limiter, key) for key in keys), f"the hub's answer for {keys}")
@@ -77,7 +80,7 @@ def introduce(limiter: RateLimiter, *keys: str) -> int:
 
 
 def exchange_threads() -> list[ThreadRunner]:
-    """The threads that agents exchange on, or are about to."""
+    """Returns the threads on which agents exchange, or are about to."""
     return running_threads()
 
 

@@ -1,4 +1,4 @@
-"""A vocabulary for tests of where windows begin and how buckets refill: unusual limits, and the truth about them."""
+"""A vocabulary for tests of windows' beginnings and buckets' refills: unusual limits, and the truth about them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from reconverge.simulation.explore.node import SmallNode
 from reconverge.simulation.explore.observer import TrueUse, truth_of
 
 TWISTS = ("plain", "plain", "calendar", "first-hit", "initial", "interval", "initial and interval")
-"""The unusual parts of a limit."""
+"""The unusual properties of a limit."""
 
 
 class ToyCalendar:
-    """Windows of very different lengths, each about as long as the limit's, so that a test need not wait for days."""
+    """A calendar whose windows differ much in length, and are about as long as the limit's.
+
+    So tests need not wait for days.
+    """
 
     longest_ns = 0
 
@@ -32,7 +35,7 @@ class ToyCalendar:
 
 
 def twisted(limit: Limit, twist: str) -> Limit:
-    """The limit with that twist, as far as its algorithm has one of the kind; calendars come with the node."""
+    """Returns the limit with that property, if its algorithm can have it; the node sets calendars."""
     if twist == "first-hit" and limit.algorithm == FIXED_WINDOW:
         return replace(limit, align=FIRST_HIT)
     if limit.algorithm not in FILLED:
@@ -43,7 +46,7 @@ def twisted(limit: Limit, twist: str) -> Limit:
 
 
 def follow_calendar(node: SmallNode, limit: Limit, twist: str) -> None:
-    """Puts the node's limit on the toy calendar, if that is the twist and the algorithm has windows of the kind."""
+    """Puts the node's limit on the toy calendar, if that is the property and the algorithm has such windows."""
     if twist == "calendar" and limit.algorithm == FIXED_WINDOW:
         table = node.kernel.tables["limit"]
         table.calendar = ToyCalendar(limit.window_ns)  # type: ignore[assignment]
@@ -51,10 +54,10 @@ def follow_calendar(node: SmallNode, limit: Limit, twist: str) -> None:
 
 
 class CalendarTruth(TrueUse):
-    """Windows are numbered by the calendar."""
+    """The truth about a limit whose windows are numbered by the calendar."""
 
     def counts_at(self, epoch: int) -> bool:
-        """Compare the hub's answer about the window that the calendar is in."""
+        """Returns whether the hub's answer is about the calendar's present window, and can be compared."""
         return epoch == ToyCalendar(self.limit.window_ns).number(self._clock.wall_ns())
 
     def excess(self) -> float:
@@ -63,13 +66,13 @@ class CalendarTruth(TrueUse):
 
 
 def twisted_truth(limit: Limit, clock: ManualClock, twist: str) -> TrueUse:
-    """The truth about one key of a limit with that twist."""
+    """Returns the truth about one key of a limit with that property."""
     by_calendar = twist == "calendar" and limit.algorithm == FIXED_WINDOW
     return CalendarTruth(limit, clock) if by_calendar else truth_of(limit, clock)
 
 
 def next_edge_ns(limit: Limit, clock: ManualClock, twist: str) -> int:
-    """How long until the next window of the hub's clock opens."""
+    """Returns the time until the next window of the hub's clock opens, in nanoseconds."""
     now_ns = clock.wall_ns()
     if twist == "calendar" and limit.algorithm == FIXED_WINDOW:
         calendar = ToyCalendar(limit.window_ns)

@@ -57,7 +57,7 @@ WHOLE: Final[Table] = {
         "bob": "free",
     },
 }
-"""Every field there is, each with a value that makes sense."""
+"""A document with all fields, each with a valid value."""
 
 VALUES: Final[Table] = {
     "null": None,
@@ -68,7 +68,7 @@ VALUES: Final[Table] = {
     "list": [1],
     "table": {"nonsense": 1},
 }
-"""One of each type."""
+"""One value of each type."""
 _USERS, _ADA = "plans.free.limits.users", "customers.ada"
 _FORMER = f"{_ADA}.former.0"
 FITTING: Final[dict[str, str]] = {
@@ -118,7 +118,7 @@ FITTING: Final[dict[str, str]] = {
     f"{_FORMER}.by": "null",
     f"{_ADA}.note": "null text",
 }
-"""The fields, and which of the values above they can have."""
+"""The values above that each field can have."""
 RANGES: Final[list[tuple[str, Any]]] = [
     ("plans.free.limits.api", f"{10**12 + 1}/s"),
     ("plans.free.limits.api", "1/0s"),
@@ -143,7 +143,7 @@ RANGES: Final[list[tuple[str, Any]]] = [
     ("plans.trial.lasts", 10**18),
     (f"{_ADA}.note", "x" * 1001),
 ]
-"""Fields with values that are of the right type, and too large, too small, too many or too few."""
+"""Fields with values of the right type that are too large, too small, too many or too few."""
 NEEDED: Final = (
     "plans",
     "plans.free.limits",
@@ -155,24 +155,24 @@ NEEDED: Final = (
     f"{_FORMER}.until",
     f"{_FORMER}.limit",
 )
-"""Fields that must be there."""
+"""Fields that must be present."""
 PLACES: Final = ("", "plans.free", "plans.free.limits.parts", f"{_USERS}.switch", _ADA, _FORMER, f"{_ADA}.limits.log")
-"""Tables of which the fields are known."""
+"""The tables whose possible fields are known."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A file that makes no sense."""
+    """An invalid file."""
 
     case: str
     name: str
     written: bytes
     field: str = ""
-    """The wrong field, or one above it; empty if it is the file as a whole."""
+    """The wrong field, or one above it; empty if the whole file is wrong."""
 
 
 def put(path: str, value: Any) -> Table:
-    """The whole document with another value at one place; without the place if there is no value."""
+    """Returns the document with another value at one place; without the place if there is no value."""
     table = deepcopy(WHOLE)
     at: Any = table
     *above, last = path.split(".")
@@ -187,7 +187,7 @@ def put(path: str, value: Any) -> Table:
 
 
 def misshapen() -> Iterator[tuple[str, str, Table]]:
-    """Documents of which one field is wrong by itself: the case, the field, the document."""
+    """Yields documents of which one field alone is wrong: the case, the field, the document."""
     for path, fitting in FITTING.items():
         for kind, value in VALUES.items():
             if kind not in fitting.split():
@@ -201,7 +201,7 @@ def misshapen() -> Iterator[tuple[str, str, Table]]:
 
 
 def broken() -> Iterator[Broken]:
-    """Files that make no sense, in every language."""
+    """Yields invalid files in every language."""
     for language in LANGUAGES:
         for case, field, table in misshapen():
             if language != "toml" or "null" not in case:  # TOML has no null
@@ -321,7 +321,7 @@ TEXTS: Final[dict[str, list[str]]] = {
         *("[" + ".".join(["a"] * depth) + "]" for depth in (60, 900)),
     ],
 }
-"""Text that is not of its language, or stands for something that no document is."""
+"""Texts that are not of their language, or stand for no document."""
 
 
 def _unreadable() -> Iterator[Broken]:

@@ -1,4 +1,4 @@
-"""Starting real brokers of MQTT for tests: each on its own port, in its own directory, and gone with the test."""
+"""Starts real brokers of MQTT for tests: each on its own port, in its own directory, until the test ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.servers import Server, accepts, free_port
 
 
 class Mosquitto(Server):
-    """A mosquitto that listens on a loopback port, with these lines in its configuration besides."""
+    """A mosquitto that listens on a loopback port, with further lines in its configuration."""
 
     def __init__(self, *lines: str, port: int | None = None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Mosquitto(Server):
 def guarded_lines(
     directory: Path, certificates: Certificates, *, users: Sequence[str], password: str, acl: str
 ) -> list[str]:
-    """Lines for a broker that speaks TLS and knows these users, who may do what `acl` says."""
+    """Returns lines for a broker that speaks TLS and knows these users, with the rights in `acl`."""
     known = directory / "users"
     (directory / "acl").write_text(acl)
     for number, user in enumerate(users):
@@ -57,8 +57,8 @@ def guarded_lines(
 
 
 def mosquitto_binary() -> str:
-    """The system's mosquitto. Raises FileNotFoundError."""
-    # Debian puts it where not every user looks.
+    """Returns the path of the system's mosquitto. Raises FileNotFoundError."""
+    # Debian installs it where not every user's path leads.
     found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
     if found is None:
         raise FileNotFoundError("no mosquitto: install Debian's package mosquitto")

@@ -1,4 +1,4 @@
-"""A browser as an operator has it, what it does there, and what a page has to be like."""
+"""A browser as an operator has it, with actions and checks of pages."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ PATIENCE_MS: Final = 30_000
 NARROW: Final[Any] = {"width": 360, "height": 740}
 WIDE: Final[Any] = {"width": 1280, "height": 800}
 SCREENSHOTS: Final = "RECONVERGE_TEST_SCREENSHOTS"
-"""The variable that names the folder in which pictures are left."""
+"""The environment variable that names the folder for pictures."""
 FOLLOWED: Final = "() => typeof fleet !== 'undefined' && fleet !== null"
-"""True in a page whose scripts run, and have received the state of the fleet."""
+"""An expression that is true in a page whose scripts run, and have received the state of the fleet."""
 
 
 def apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a thread of its own: the browser has an event loop on this one."""
+    """Runs a coroutine on a thread of its own: the browser has an event loop on this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 
 
 @contextmanager
 def served(pages: Any, *others: Mount) -> Iterator[str]:
-    """The address of a console that is mounted under a prefix, beside other applications."""
+    """Yields the address of a console that is mounted under a prefix, beside other applications."""
     server = uvicorn_of(Starlette(routes=[*others, Mount(PREFIX, pages)]))
     pages.state.pages.going_on = lambda: not server.should_exit
     with running(server) as port:
@@ -50,14 +50,14 @@ def sign_in(page: Page, address: str, token: str) -> None:
 
 
 def picture(page: Page, name: str) -> None:
-    """Leave a picture, if they are wanted."""
+    """Saves a picture, if SCREENSHOTS names a folder."""
     folder = os.environ.get(SCREENSHOTS)
     if folder:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
 def check_fits(page: Page) -> None:
-    """Nothing is cut: neither page nor table is wider than the screen, and no text stands outside of its box."""
+    """Checks that nothing is cut: no page or table is wider than the screen, and no text leaves its box."""
     wider: Any = page.evaluate(
         """() => [document.documentElement.scrollWidth - innerWidth,
             ...[...document.querySelectorAll("h1,h2,h3,p,button,dt,dd,a,.wide")]
@@ -69,7 +69,7 @@ def check_fits(page: Page) -> None:
 
 
 def check_accessible(page: Page) -> None:
-    """axe-core finds nothing that is serious, and nothing that is critical."""
+    """Checks that axe-core finds neither serious nor critical faults."""
     found = Axe().run(page).response["violations"]
 
     assert [] == [

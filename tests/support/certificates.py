@@ -1,4 +1,4 @@
-"""Certificates for tests, made by openssl: an authority of our own, what it has signed, and a stranger's."""
+"""Certificates for tests, made by openssl: an authority, certificates that it has signed, and a stranger's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Certificates:
-    """An authority, and what it has signed; `stranger` has signed nothing."""
+    """An authority, and the certificates that it has signed; it has not signed that of `stranger`."""
 
     authority: Path
     server: Path
@@ -19,7 +19,7 @@ class Certificates:
 
 
 def make_certificates(directory: Path, *, addresses: Sequence[str] = ("127.0.0.1",)) -> Certificates:
-    """For a server at these addresses. Each file holds a certificate and its key."""
+    """Makes certificates for a server at these addresses. Each file has a certificate and its key."""
     authority = _self_signed(directory, "authority")
     names = ",".join(f"IP:{address}" for address in addresses)
     return Certificates(
@@ -68,4 +68,4 @@ def _new_key(name: str) -> list[str]:
 
 
 def _openssl(*words: str) -> None:
-    subprocess.run(["openssl", *words], check=True, capture_output=True)  # noqa: S607  # wherever the system has it
+    subprocess.run(["openssl", *words], check=True, capture_output=True)  # noqa: S607  # found on the path

@@ -1,4 +1,4 @@
-"""A console as tests meet it: tokens, and a browser without a screen."""
+"""A console for tests: tokens, and a browser without a screen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Browser:
         return self.send("POST", path, **details)
 
     def sign_in(self, token: str) -> httpx.Response:
-        """Do what the form of the page does."""
+        """Signs in as the form of the page does."""
         return self.post("/sign-in", data={"token": token}, headers={"origin": self.home})
 
     def __enter__(self) -> Self:

@@ -21,7 +21,7 @@ from reconverge.testing import ManualClock
 WRITER: Final = "writer-secret-of-the-tests"
 READER: Final = "reader-secret-of-the-tests"
 NOW_S: Final = 0.0
-"""No contract of these tests begins or ends."""
+"""A moment at which no contract of these tests begins or ends."""
 TOKENS: Final = (f"console: {WRITER}, write", f"portal: {READER}, read")
 TABLE: Final[dict[str, Any]] = {
     "unknown": "free",
@@ -38,7 +38,7 @@ TABLE: Final[dict[str, Any]] = {
 
 
 class FilledBook(MemoryBook):
-    """A book in memory whose first version was made by the test. Its time is handed in."""
+    """A book in memory whose first version the test has made. Its time is handed in."""
 
     def __init__(self, clock: ManualClock, table: Any = None) -> None:
         super().__init__(clock=clock)
@@ -55,7 +55,7 @@ class LocalContracts:
         self._document = document
 
     def hit(self, customer: str, times: int = 1, /, **facts: str) -> None:
-        """Charge every limit of a customer, whatever it answers."""
+        """Charges every limit of a customer, even if one refuses."""
         for limiter, _, key in self._asked(customer, facts):
             for _ in range(times):
                 limiter.hit(key)
@@ -77,7 +77,7 @@ class LocalContracts:
     def _asked(
         self, customer: str, facts: dict[str, str], *, lenient: bool = False
     ) -> list[tuple[RateLimiter, Term, str]]:
-        """Each limit with its limiter and its key; `lenient`: without those that count by facts that are not named."""
+        """Yields each limit with its limiter and its key; with `lenient`, without those that count by missing facts."""
         asked = []
         known = {"customer": customer, **facts}
         for term in terms_of(self._document, customer, NOW_S).terms:
@@ -99,7 +99,7 @@ class ApiClient:
         self._fields = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def send(self, method: str, path: str, **details: Any) -> httpx.Response:
-        """The response to one request; `headers` are added to the token."""
+        """Returns the response to one request; `headers` are added to the token."""
         headers = self._fields | details.pop("headers", {})
 
         async def ask() -> httpx.Response:

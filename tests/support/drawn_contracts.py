@@ -1,4 +1,4 @@
-"""A vocabulary for tests of contracts: documents as tables, drawn so that all of them make sense."""
+"""A vocabulary for tests of contracts: random valid documents, as tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Table = dict[str, Any]
 BY = {"api": None, "users": ["customer", "user"], "seats": ["customer", "organisation"]}
 """The facts by which a limit of each name counts, in all plans."""
 TOGETHER = {"limit": "1000/hour", "by": ["organisation"]}
-"""A limit that counts customers together, which all plans say alike."""
+"""A limit that counts customers together, with the same settings in all plans."""
 
 QUOTAS = st.integers(min_value=1, max_value=100_000)
 WINDOWS = st.sampled_from(["s", "10s", "1500 ms", "minute", "PT10M", "P31D", "month", "2 weeks"])
@@ -53,11 +53,11 @@ LIMITS: st.SearchStrategy[Any] = st.one_of(
     ),
     st.builds("{}/s warmup {}s".format, QUOTAS, st.integers(min_value=1, max_value=60)),
 )
-"""Each as a document says it, in every algorithm that has fields of its own."""
+"""Limits as a document has them, in every algorithm that has fields of its own."""
 
 
 def _fits(table: Table) -> bool:
-    """Whether a soft quota, which may add less than one request, and costs go with the rest."""
+    """Returns whether a soft quota, which may add less than one request, and costs go with the rest."""
     try:
         checked(table)
     except InvalidContracts:
@@ -81,7 +81,7 @@ def _plan_limits() -> st.SearchStrategy[Table]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
-    """A document of up to four plans, of which some end, and up to three customers."""
+    """Draws a document of up to four plans, some of which end, and up to three customers."""
     number = draw(st.integers(min_value=1, max_value=4))
     plans: Table = {}
     for place in reversed(range(number)):
@@ -112,5 +112,5 @@ def tables(draw: st.DrawFn) -> Table:
 
 
 def documents() -> st.SearchStrategy[Table]:
-    """Tables that `checked` accepts: a soft quota may add less than one request, and costs may not fit."""
+    """Draws tables that `checked` accepts: a soft quota may add less than one request, and costs may not fit."""
     return tables().filter(_fits)

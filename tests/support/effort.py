@@ -1,8 +1,8 @@
-"""How much is tried at random: a part of it in every run, and all of it in `make test-long`.
+"""The numbers of random examples: a part of them in every run, and all in `make test-long`.
 
 A test of random examples, seeds or instructions finds a fault with a chance that grows with their number, and costs
-time in proportion. Each such test names two numbers: a small one for every run, and a large one that searches for what
-is rare. Without `CI` in the environment Hypothesis draws other examples in each run, so that several small runs try as
+time in proportion. Each such test names two numbers: a small one for every run, and a large one that searches for rare
+faults. Without `CI` in the environment Hypothesis draws other examples in each run, so that several small runs try as
 much as a large one. Some name a third, for `make test`, whose examples are always the same.
 """
 
@@ -12,13 +12,13 @@ import os
 from typing import Final
 
 LONG: Final = bool(os.environ.get("LONG") or os.environ.get("PLANT"))
-"""Whether all is tried that the tests name, as in `make test-long`, and where planted faults are searched for."""
+"""Whether all examples are tried, as in `make test-long`, and in searches for planted faults."""
 
 
 BRIEF: Final = bool(os.environ.get("FAST"))
-"""Whether it is `make test` or `make test-fast`, which are waited for."""
+"""Whether this is `make test` or `make test-fast`, for which a person waits."""
 
 
 def tried(few: int, *, long: int, brief: int | None = None) -> int:
-    """The number of examples in this run."""
+    """Returns the number of examples in this run."""
     return long if LONG else brief if BRIEF and brief is not None else few

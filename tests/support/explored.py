@@ -1,4 +1,4 @@
-"""Paths of an exploration, and what both kernels do along one.
+"""Follows paths of an exploration on both kernels.
 
 As a program it is the kernel in Python, which can be explored: `python -m tests.support.explored` reads a case from
 each line, and answers with some of the paths of its exploration, each with the trace of all that happens along it.
@@ -24,24 +24,24 @@ class Heard(NamedTuple):
     batch: Batch
     answer: Answer
     lost: bool
-    """Whether the hub has lost its data since the one before."""
+    """Whether the hub has lost its data since the batch before."""
 
 
 class Course(NamedTuple):
     """All that happens along a path."""
 
     trace: list[str]
-    """For each event what is sent, answered and admitted, and what each node knows of the key then."""
+    """For each event, the messages and admissions, and each node's knowledge of the key afterwards."""
     heard: list[Heard]
 
 
 class Sample(NamedTuple):
-    """Which paths of which exploration are wanted."""
+    """The exploration and the number of paths to return."""
 
     case: Exploration
     depth: int
     width: int
-    """From so many states, drawn at random, the exploration goes deeper, and so many paths it ends with."""
+    """The number of states, drawn at random, from which the exploration goes deeper; it returns as many paths."""
     seed: int
 
     def paths(self) -> list[tuple[str, ...]]:
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 
 
 class _Recorded:
-    """A merge rule that keeps what it hears and answers."""
+    """A merge rule that records its batches and answers."""
 
     def __init__(self, world: SmallWorld) -> None:
         self._rule = world.hub.rule
@@ -95,7 +95,7 @@ def course_of(case: Exploration, names: tuple[str, ...]) -> Course:
 
 
 class Explorer(OtherTwin):
-    """The kernel in Python, exploring."""
+    """A process with the kernel in Python, which explores."""
 
     def __init__(self) -> None:
         super().__init__("tests.support.explored")

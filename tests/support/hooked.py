@@ -1,4 +1,4 @@
-"""Hooks for the length of a block, after which nobody looks any more."""
+"""Installs hooks until a block ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vocabulary for tests of how runs are judged: limits of ten in ten seconds, requests and charges at some moment."""
+"""A vocabulary for tests of judgements on runs: limits of ten in ten seconds, requests and charges at a moment."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def ten(algorithm: str = FIXED_WINDOW, burst: int | None = None) -> Limit:
 
 
 def at(seconds: float, *, late_ns: int = 0) -> int:
-    """A moment by the hub's clock, to the nanosecond."""
+    """Returns a moment by the hub's clock, to the nanosecond."""
     return round(seconds * SECOND_NS) + late_ns
 
 
 def charge(
     cost: int, moment_ns: int, *, key: str = "ada", epoch: int | None = None, settling: bool = False
 ) -> TrueCharge:
-    """Something that was charged, in the window of its moment unless its node thought otherwise."""
+    """Returns a charge, in the window of its moment unless its node thought otherwise."""
     own = moment_ns // WINDOW_NS if epoch is None else epoch
     return TrueCharge(key, own, moment_ns, cost, settling, slice_of(moment_ns))
 
@@ -41,16 +41,16 @@ def request(
     allowed: bool = True,
     known: bool = True,
 ) -> DecidedRequest:
-    """A request, and what its node made of it."""
+    """Returns a request with its node's decision."""
     own = moment_ns // WINDOW_NS if epoch is None else epoch
     return DecidedRequest(moment_ns, next(_numbers), key, own, cost, settle, node, allowed, known, slice_of(moment_ns))
 
 
 def slice_of(moment_ns: int) -> int:
-    """The slice of that moment, with the ten of a second each that a limit has by default."""
+    """Returns the number of the slice of a moment, with the default of ten slices a second."""
     return moment_ns // SECOND_NS
 
 
 def crowd(count: int, moment_ns: int, *, key: str = "ada", allowed: bool = True) -> list[DecidedRequest]:
-    """So many requests of one each, at the same moment."""
+    """Returns requests of cost 1 at the same moment."""
     return [request(1, moment_ns, key=key, allowed=allowed) for _ in range(count)]

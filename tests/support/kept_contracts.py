@@ -32,12 +32,12 @@ INTERVAL_S: Final = 0.1
 
 
 def shop(**customers: Any) -> dict[str, Any]:
-    """A document of three plans, and these customers."""
+    """Returns a document of three plans, and these customers."""
     return {**copy.deepcopy(PLANS), "customers": customers}
 
 
 def many(customers: int, *, plans: int = 20) -> dict[str, Any]:
-    """A document of so many customers on so many plans; every tenth has a limit of its own."""
+    """Returns a document of many customers on several plans; every tenth customer has a limit of its own."""
     return {
         "unknown": "plan-0",
         "plans": {f"plan-{number}": {"limits": {"calls": f"{100 + number}/minute"}} for number in range(plans)},
@@ -52,13 +52,13 @@ def many(customers: int, *, plans: int = 20) -> dict[str, Any]:
 
 
 def book_at(hub: Any, clock: Clock | None = None, **said: Any) -> HubBook:
-    """That of the namespace `shop`."""
+    """Opens the book of the namespace `shop`."""
     settings: dict[str, Any] = {"namespace": "shop", "secrets": Secrets(SECRET), "clock": clock}
     return HubBook(hub, **(settings | said))
 
 
 class DecidingNode:
-    """A reader on a clock of the test's, whose pages come on demand, and the contracts that it has in force."""
+    """A reader on a test's clock, whose pages come on demand, and its contracts in force."""
 
     def __init__(self, hub: Any, clock: ManualClock, *, file: KeptFile | None = None, **demand: Any) -> None:
         self.hub = hub
@@ -82,12 +82,12 @@ class DecidingNode:
         self.wakes += 1
 
     def interval(self, seconds: float = INTERVAL_S) -> None:
-        """So long passes, and it does what is due."""
+        """Lets an interval pass, and does all that is due."""
         self.clock.advance(seconds)
         self.go_on()
 
     def go_on(self) -> None:
-        """Do what is due now."""
+        """Does all that is due now."""
         if self.reader.due_ns() <= self.clock.monotonic_ns():
             asyncio.run(self.reader.follow(self.hub, cut_off=False, timeout_s=5.0))
 
@@ -103,7 +103,7 @@ class DecidingNode:
 
 
 class PageReader:
-    """A reader on a clock of the test's, and what it was told."""
+    """A reader on a test's clock, with the changes that it has reported."""
 
     def __init__(
         self,
@@ -129,17 +129,17 @@ class PageReader:
         self.reader.recall()
 
     def interval(self, seconds: float = INTERVAL_S, *, cut_off: bool = False) -> None:
-        """So long passes, and it does what is due."""
+        """Lets an interval pass, and does all that is due."""
         self.clock.advance(seconds)
         if self.reader.due_ns() <= self.clock.monotonic_ns():
             asyncio.run(self.reader.follow(self.hub, cut_off=cut_off, timeout_s=5.0))
 
     @property
     def versions(self) -> list[int]:
-        """Those that it was told of, in their order."""
+        """Returns the versions that it has reported, in order."""
         return [version for version, _ in self.told]
 
     @property
     def customers(self) -> dict[str, str]:
-        """Which plan each customer is on, as far as it knows."""
+        """Returns the plan of each customer, as far as the reader knows."""
         return {identity: each.plan for identity, each in self.reader.document.customers.items()}

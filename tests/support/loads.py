@@ -1,4 +1,4 @@
-"""Snapshots of what nodes do about their load, made by hand."""
+"""Handmade snapshots of nodes' load shedding."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ API: Final = StackLoad("api", (CRITICAL, GET), (10, 20), (SLOTS, WORKER))
 
 
 def some_load(**changes: Any) -> LoadSnapshot:
-    """A process with one stack of two layers, and three requests that wait."""
+    """Returns a process with one stack of two layers, and three requests that wait."""
     made = LoadSnapshot("web-1", 7, START_S, "abcd", (API,), 0, {"render": 3})
     return replace(made, **changes)
 
 
 def later(load: LoadSnapshot, *, seconds: float, admitted: tuple[int, int], refused: tuple[int, int]) -> LoadSnapshot:
-    """The same process after so many further requests of each class, which its first layer has refused if any did."""
+    """Returns the same process after further requests of each class; its first layer has refused the refused ones."""
     (stack,) = load.stacks
     first, *others = stack.layers
     shed = replace(first, refused=_sums(first.refused, refused))

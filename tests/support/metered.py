@@ -1,4 +1,4 @@
-"""Nodes that count usage, and receivers of its events, for tests."""
+"""Nodes that count usage, and receivers of their events, for tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR_S = 3600.0
 
 
 class MeteredNode:
-    """One process that charges and reports, on a clock of the test's."""
+    """One process that charges and reports, on a test's clock."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class MeteredNode:
 
 
 def on(hub: UsageHub, work: Callable[[], Awaitable[T]]) -> T:
-    """Runs `work` in a loop of its own, after which the hub's connections are let go of."""
+    """Runs `work` in a loop of its own, and releases the hub's connections afterwards."""
 
     async def run() -> T:
         try:
@@ -67,7 +67,7 @@ def on(hub: UsageHub, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def rows_of(ledger: UsageLedger, period: Period) -> dict[UsageKey, Counts]:
-    """All rows of a period, of all shards and pages."""
+    """Returns all rows of a period, of all shards and pages."""
     found: dict[UsageKey, Counts] = {}
     for shard in range(ledger.shards):
         for page in range(PAGES):
@@ -78,7 +78,7 @@ async def rows_of(ledger: UsageLedger, period: Period) -> dict[UsageKey, Counts]
 
 
 class LosingLedger:
-    """A ledger between which and the node messages are lost, repeated and late, as told."""
+    """A ledger to which messages are lost, repeated or late, on order."""
 
     def __init__(self, ledger: UsageLedger) -> None:
         self._ledger = ledger
@@ -88,7 +88,7 @@ class LosingLedger:
 
     @property
     def ledger(self) -> UsageLedger:
-        """This one: what it does not define, it leaves to the other."""
+        """Returns this ledger, which passes all other calls on to the real one."""
         found: Any = self
         return cast("UsageLedger", found)
 
@@ -129,7 +129,7 @@ class OpenMeter:
     duplicates: int = 0
 
     def ingest(self, event: Mapping[str, Any]) -> None:
-        """Take a CloudEvent in JSON, with all that the specification and OpenMeter require."""
+        """Takes a CloudEvent in JSON, with all that the specification and OpenMeter require."""
         assert event["specversion"] == "1.0"
         for name in ("id", "source", "type", "subject", "time"):
             assert isinstance(event[name], str), name
@@ -152,7 +152,7 @@ class StripeMeter:
     duplicates: int = 0
 
     def create(self, event: Mapping[str, Any], *, now_s: float) -> None:
-        """Take the parameters of a meter event, with all that the API requires."""
+        """Takes the parameters of a meter event, with all that the API requires."""
         assert set(event) == {"event_name", "identifier", "timestamp", "payload"}
         assert event["event_name"] == self.event_name
         assert 0 < len(event["identifier"]) <= 100
@@ -178,7 +178,7 @@ def batch_of(
 
 
 def row_of(cost: int, *, identity: str = "acme", limit: str = "api", route: str = "", hour: int = 498_000) -> UsageRow:
-    """A row of an hour, with as many requests as cost."""
+    """Returns a row of an hour, with as many requests as cost."""
     return UsageRow(Period("hour", hour), UsageKey(identity, limit, route), Counts(cost, cost, 0))
 
 

@@ -1,4 +1,4 @@
-"""A vocabulary for tests of the border: what a hub may say that no hub should, by name."""
+"""A vocabulary for tests of the border: answers that no hub should give, by name."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from reconverge.hub.report import WHOLE_MAX, Answer, AnswerRows, Batch, CellAnsw
 from reconverge_sync.memory import MemoryHub
 
 Nonsense = Callable[[Answer], Any]
-"""Replaces an answer, which has at least one cell."""
+"""A function that replaces an answer, which has at least one cell."""
 
 
 class _Sly:
-    """Raises whatever is asked of it."""
+    """An object that raises an error at every access."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"nobody may ask for {name}")
@@ -26,12 +26,12 @@ class _Sly:
 
 
 def _field(name: str, value: Any) -> Nonsense:
-    """The answer with another value in one of its own fields."""
+    """Returns a function that changes one of the answer's own fields."""
     return lambda answer: answer._replace(**{name: value})
 
 
 def _cell(name: str, value: Any) -> Nonsense:
-    """The answer with another value in one field of its last cell."""
+    """Returns a function that changes one field of the answer's last cell."""
 
     def change(answer: Answer) -> Answer:
         *before, last = answer.cells
@@ -45,7 +45,7 @@ def _cells(change: Callable[[tuple[Any, ...]], Any]) -> Nonsense:
 
 
 def _rows(cell: CellAnswer, *, wide: bool, cut: int = 0) -> AnswerRows:
-    """The cell as it travels, less some bytes at the end."""
+    """Returns the cell in its packed form, without some bytes at the end."""
     raw = b"".join(
         number.to_bytes(8 if wide or at in (0, 15) else 4, "little", signed=True) for at, number in enumerate(cell)
     )
@@ -66,7 +66,7 @@ ODD_VALUES: Final[dict[str, Any]] = {
     "2**80": 2**80,
     "-2**62": -(2**62),
 }
-"""Values that no number of an answer can be."""
+"""Values that no number in an answer can have."""
 AMOUNTS: Final = tuple(name for name in CellAnswer._fields if name not in ("epoch", "current", "previous"))
 """The fields of a cell answer that are never negative."""
 
@@ -139,7 +139,7 @@ NONSENSE: Final[dict[str, Nonsense]] = {
     **HEADERS,
     **CELLS,
 }
-"""All that is refused, by name."""
+"""All answers that are refused, by name."""
 
 LIES: Final[dict[str, Nonsense]] = {
     "the hub's clock at 1970": _field("hub_us", 0),
@@ -168,20 +168,20 @@ LIES: Final[dict[str, Nonsense]] = {
         )
     ),
 }
-"""Lies that could be true, by name: a node has to believe each, and to find back once the truth is told."""
+"""False answers that could be true, by name: a node has to believe each, and to recover after a true answer."""
 
 
 class OddHub(MemoryHub):
-    """Merges every batch, and says something else for as long as `odd` is set."""
+    """Merges every batch, and gives another answer while `odd` is set."""
 
     odd: Nonsense | None = None
     always = False
-    """Also where there is no cell in the answer."""
+    """Whether answers without cells are changed, too."""
 
     def __init__(self, *, clock: Clock | None = None, shards: int = 1) -> None:
         super().__init__(clock=clock, shards=shards)
         self.said = 0
-        """How often it has said something else."""
+        """The number of changed answers."""
         self.told: list[Batch] = []
 
     async def exchange(self, batch: Batch) -> Answer:

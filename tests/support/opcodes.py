@@ -12,20 +12,20 @@ import reconverge_sync
 
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], Any]
 PLACES = (*reconverge.__path__, *reconverge_sync.__path__)
-"""Only there: what a test does is not interrupted."""
+"""The only places at which work is interrupted: not in the test itself."""
 
 
 class Interrupted(Exception):
-    """Raised where the work is interrupted, as a soft time limit would be."""
+    """Raised by an interruption, as by a soft time limit."""
 
 
 class Ended(BaseException):
-    """Raised where the work is interrupted, as Ctrl-C would be: nothing that catches every `Exception` catches it."""
+    """Raised by an interruption, as by Ctrl-C: a handler for `Exception` does not catch it."""
 
 
 def begin_tracing(trace: TraceFunction) -> None:
-    """Traces as `sys.settrace` does, for a function that wants to hear of instructions."""
-    sys._getframe().f_trace_opcodes = True  # Python 3.12 tells of them only if it had been asked to before
+    """Traces as `sys.settrace` does, for a function that needs the instructions."""
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 reports them only if that was requested before
     sys.settrace(trace)
 
 
@@ -38,9 +38,9 @@ def trace_opcodes(frame: FrameType, trace: TraceFunction) -> None:
 def interrupted_at(
     number: int, work: Callable[[], object], interrupt: Callable[[], object], places: tuple[str, ...] = PLACES
 ) -> bool:
-    """Do `work`, and call `interrupt` before its instruction of that number; returns whether there is one.
+    """Does `work`, and calls `interrupt` before its instruction of that number. Returns whether there is one.
 
-    Only instructions of the files below `places` count. What `interrupt` raises comes out of the instruction.
+    Only instructions of the files below `places` count. An exception of `interrupt` comes out of the instruction.
     """
     left = number
 
@@ -71,19 +71,19 @@ def interrupted_at(
 
 
 def _apart(work: Callable[[], object]) -> Iterator[object]:
-    """Do `work` where an exception that goes on being handled is forgotten with the generator.
+    """Does `work` so that an exception that is still being handled is forgotten with the generator.
 
-    Raised before the instruction that ends a handler, an exception leaves that handler's one behind: whatever the
-    thread raises later would have it as its context. No signal handler runs there.
+    Raised before the instruction that ends a handler, an exception leaves that handler's exception behind: any later
+    one of the thread would have it as its context. No signal handler runs there.
     """
     yield work()
 
 
 def raise_interrupted() -> None:
-    """An exception out of a signal handler."""
+    """Raises the exception of a signal handler."""
     raise Interrupted
 
 
 def raise_ended() -> None:
-    """An exception out of a signal handler that no handler of an `Exception` catches."""
+    """Raises the exception of a signal handler that no handler of an `Exception` catches."""
     raise Ended

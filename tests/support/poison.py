@@ -1,6 +1,6 @@
-"""Messages that nobody should send to the members of a broker, for tests: noise, and letters that were once good.
+"""Messages that no client should send to the members of a broker: noise, and messages that were once valid.
 
-Those were cut, bent, or sent from another age. What can still be read as a good letter is left out.
+These are cut, changed, or from another age. Messages that are still valid are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
 
 STRANGER = "f" * 20
 EVIL = "evil.0"
-"""A node that nobody knows: if it were heard, it would be in the ledger."""
+"""A node that does not exist: if it were heard, the ledger would have it."""
 LIMIT = LimitReport("login", FIXED_WINDOW, 60_000_000, 100, 100, 100, 7, 0)
 CELL = CellReport(0, "ada", 29_000_000, 7, 0, 5, 5, 1, 1000, 0, 1, 1000, 1, 0)
 
@@ -43,7 +43,7 @@ def ledger() -> LedgerShard:
 
 
 def good() -> dict[str, bytes]:
-    """A letter of each kind, under what it is called in a topic."""
+    """Returns a valid message of each kind, by its name in a topic."""
     return {
         "claims": messages.write_claim(LeaderClaim(7, STRANGER, 1, answers=True)),
         "batch": messages.write_batch(batch()),
@@ -65,7 +65,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
 
 
 def is_good(kind: str, payload: bytes) -> bool:
-    """Whether that can be read, so that it may have an effect. Whatever else reading raises is a failure."""
+    """Returns whether a message can be read, so that it may have an effect. Other errors of reading are failures."""
     try:
         READERS[kind](payload)
     except MalformedMessage:
@@ -74,7 +74,7 @@ def is_good(kind: str, payload: bytes) -> bool:
 
 
 def wrong_batches() -> list[bytes]:
-    """Batches that can be written, and must not be taken."""
+    """Yields batches that can be encoded, and must be rejected."""
     huge = 2**53 + 1
     limits = [
         *(_but(LIMIT, name, value) for name in ("quota", "window_us", "capacity") for value in (0, -1, huge)),
@@ -102,7 +102,7 @@ def wrong_batches() -> list[bytes]:
 
 
 def _but(record: Any, name: str, value: int) -> Any:
-    """The same, but for one field."""
+    """Returns the batch with one field changed."""
     return record._replace(**{name: value})
 
 
@@ -118,7 +118,7 @@ def corpus(random: Random) -> Iterator[tuple[str, bytes]]:
 
 
 def spoilt_letters(random: Random) -> Iterator[tuple[str, bytes]]:
-    """Noise, and letters that were good, of which some may still be."""
+    """Yields noise, and changed messages, some of which may still be valid."""
     known = good()
     while True:
         kind = random.choice(sorted(known))

@@ -1,4 +1,4 @@
-"""A vocabulary for tests of settings that are published for a fleet."""
+"""A vocabulary for tests of published settings of a fleet."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from reconverge_sync.redis.hub import RedisHub
 SECRET: Final = "margaret-is-a-secret-of-the-fleet"  # noqa: S105  # a test's own
 OTHER: Final = "another-one-that-nobody-knows"
 NOON: Final = 1_000_000
-"""When everything begins by the clocks of tests, in seconds."""
+"""The moment at which everything begins by the clocks of tests, in seconds."""
 HOUR_S: Final = 3600
 
 
 def orders(
     version: int = 1, *, issued: int = NOON, lifetime: int = HOUR_S, namespace: str = "shop", **said: Any
 ) -> FleetSettings:
-    """FleetSettings for the namespace `shop`; `said` are fields of `FleetSettings`."""
+    """Returns FleetSettings for the namespace `shop`; `said` are fields of `FleetSettings`."""
     return FleetSettings(namespace, version, issued, issued + lifetime, **said)
 
 
@@ -45,7 +45,7 @@ def sealed(said: FleetSettings, secret: str = SECRET) -> bytes:
 
 
 def sealed_now(version: int = 1, *, lifetime: int = HOUR_S, secret: str = SECRET, **said: Any) -> bytes:
-    """Issued just now by this machine's clock."""
+    """Returns settings that are signed now, by this machine's clock."""
     now_s = SystemClock().wall_ns() // 10**9
     return sealed(replace(orders(version, **said), issued=now_s, expires=now_s + lifetime), secret)
 
@@ -55,12 +55,12 @@ def post(hub: SettingsStore, payload: bytes, *, keep_s: float = HOUR_S) -> None:
 
 
 def post_at(url: str, payload: bytes, *, namespace: str = "shop", keep_s: float = HOUR_S) -> None:
-    """Likewise, at the Redis there."""
+    """Posts settings to the Redis at a URL."""
     post_to(RedisHub(url, HubSettings(namespace, 5.0)), payload, keep_s=keep_s)
 
 
 def post_to(hub: RedisHub | MqttHub, payload: bytes, *, keep_s: float = HOUR_S) -> None:
-    """Likewise, at that hub, which is closed then."""
+    """Posts settings to a hub, which is closed then."""
 
     async def send() -> None:
         try:

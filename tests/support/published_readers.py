@@ -1,4 +1,4 @@
-"""Nodes that read what is published, of each kind, at a hub that any client may write to."""
+"""Nodes that read published documents of each kind, at a hub to which any client may write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.published import HOUR_S, NOON, SECRET, orders, sealed
 
 
 class TroubledHub(MemoryHub):
-    """A hub that has problems when the test has some."""
+    """A hub that fails when its test orders it."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock=clock)
@@ -38,7 +38,7 @@ class TroubledHub(MemoryHub):
             raise self.read_problem
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Read as in memory, or raise."""
+        """Reads as a hub in memory, or raises an error."""
         self._read_anything()
         return await super().read(bytes_max=bytes_max)
 
@@ -58,7 +58,7 @@ class TroubledHub(MemoryHub):
 
 
 class ReadingNode:
-    """A reader of one kind of document, and the versions that it was handed."""
+    """A reader of one kind of document, and the versions that it has received."""
 
     magic: bytes
     reader: Reader[Any, Any]
@@ -68,7 +68,7 @@ class ReadingNode:
         self.clock = self.hub.manual
         self.applied: list[int | None] = []
         self.unfit = 0
-        """A version that it fails to apply."""
+        """A version that it cannot apply."""
 
     def _apply(self, version: int | None) -> None:
         if version is not None and version == self.unfit:
@@ -76,15 +76,15 @@ class ReadingNode:
         self.applied.append(version)
 
     def document(self, version: int = 1, secret: str = SECRET, **stamp: Any) -> bytes:
-        """A document that is valid for an hour."""
+        """Returns a document that is valid for an hour."""
         raise NotImplementedError
 
     def put(self, payload: bytes | None) -> None:
-        """Put a payload at the hub, as any client could."""
+        """Puts a payload at the hub, as any client could."""
         raise NotImplementedError
 
     def at_hub(self) -> bytes | None:
-        """The payload at the hub."""
+        """Returns the payload at the hub."""
         raise NotImplementedError
 
     @property
@@ -93,19 +93,19 @@ class ReadingNode:
         return stats
 
     def look(self, after_s: float = INTERVAL_S, *, cut_off: bool = False, hub: Any = None) -> None:
-        """So long passes, and it does what is due."""
+        """Lets some time pass, and does all that is due."""
         self.clock.advance(after_s)
         if self.reader.due_ns() <= self.clock.monotonic_ns():
             asyncio.run(self.reader.follow(hub or self.hub, cut_off=cut_off, timeout_s=5.0))
 
     def reads(self, payload: bytes | None, after_s: float = INTERVAL_S) -> None:
-        """Looks when that is at the hub."""
+        """Reads the hub with this payload."""
         self.put(payload)
         self.look(after_s)
 
     @property
     def wait_s(self) -> float:
-        """Seconds until it looks again."""
+        """Returns the seconds until it looks again."""
         return (self.reader.due_ns() - self.clock.monotonic_ns()) / SECOND_NS
 
 
@@ -133,7 +133,7 @@ class SettingsNode(ReadingNode):
 
 
 class ContractsNode(ReadingNode):
-    """A node that reads contracts, whose pages are all there."""
+    """A node that reads contracts, none of whose pages are missing."""
 
     magic = contracts_index.MAGIC
 

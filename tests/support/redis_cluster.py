@@ -12,15 +12,16 @@ from tests.support.servers import HELD_UP_MS, PORTS, RedisServer, Servers, wait_
 
 SLOTS: Final = 16384
 BUS_OFFSET: Final = 10_000
-"""By how much the port on which servers speak to each other is above the other."""
+"""The difference between a server's port for other servers and its port for clients."""
 KEYS_AT_ONCE: Final = 1000
 FORMING_S_MAX: Final = 60.0
 QUICK_MS: Final = 1000
-"""When servers of tests that kill or stop one call it failed, and all of them until they have formed a cluster."""
+"""The time, in ms, after which servers call a silent one failed, in tests that kill or stop some; until then they form
+a cluster."""
 
 
 class RedisCluster(Servers):
-    """Masters that share the slots evenly, in the order of `servers`, with so many replicas each.
+    """Masters that share the slots evenly, in the order of `servers`, each with the same number of replicas.
 
     `tls` are options that make each of them listen with TLS too, on the port in `tls_ports` of the same place. A server
     counts as failed when it is silent for `failed_after_ms`.
@@ -52,19 +53,19 @@ class RedisCluster(Servers):
 
     @property
     def url(self) -> str:
-        """Where a hub finds it: its first server."""
+        """Returns the URL for a hub: that of the first server."""
         return f"redis+cluster://127.0.0.1:{self.servers[0].port}"
 
     def owner_of(self, key: str) -> RedisServer:
-        """The server that the key's slot was given to in the beginning."""
+        """Returns the server that had the key's slot in the beginning."""
         return self.servers[key_slot(key.encode()) * self.masters // SLOTS]
 
     def port_of(self, server: RedisServer) -> int:
-        """Where the others find it."""
+        """Returns a server's port for clients in the cluster."""
         return self.tls_ports[self.servers.index(server)] if self.tls_ports else server.port
 
     def is_whole(self) -> bool:
-        """Whether every server thinks that all slots are served."""
+        """Returns whether every server agrees that all slots are served."""
         infos = [server.command("CLUSTER", "INFO") for server in self.servers]
         return all("cluster_state:ok" in info and f"cluster_slots_ok:{SLOTS}" in info for info in infos)
 
@@ -73,7 +74,7 @@ class RedisCluster(Servers):
             server.command("FLUSHALL")
 
     def command(self, *words: str) -> None:
-        """Run a command on each server, which has to answer OK."""
+        """Runs a command on each server, which has to answer OK."""
         for server in self.servers:
             said = server.command(*words)
             assert said == "+OK", said
@@ -98,7 +99,7 @@ class RedisCluster(Servers):
         return self
 
     def settle(self) -> None:
-        """Wait until all have heard of the others' last moves; a slot that is moved before may fall back."""
+        """Waits until all have heard of the others' last moves; else a slot that is moved may fall back."""
         wait_until(self._is_settled, "the epochs of the cluster", FORMING_S_MAX)
 
     def _is_settled(self) -> bool:
@@ -130,15 +131,15 @@ class SlotMove:
         self._source = source
         self._target = target
         self._port = port or target.port
-        """Where the source finds the target: elsewhere, if they speak TLS with each other."""
+        """The port at which the source finds the target: another one, if they speak TLS with each other."""
 
     def begin(self) -> None:
-        """Say to both that the slot is about to move."""
+        """Announces to both servers that the slot is about to move."""
         self._expect_ok(self._target, "IMPORTING", node_id(self._source))
         self._expect_ok(self._source, "MIGRATING", node_id(self._target))
 
     def move_keys(self, count: int = KEYS_AT_ONCE) -> int:
-        """Move up to so many keys; returns how many there were."""
+        """Moves up to a number of keys. Returns how many there were."""
         keys = bulk_strings(self._source.command("CLUSTER", "GETKEYSINSLOT", self._slot, str(count)))
         if keys:
             to = ["127.0.0.1", str(self._port), "", "0", "5000", "KEYS"]
@@ -147,7 +148,7 @@ class SlotMove:
         return len(keys)
 
     def finish(self) -> None:
-        """Say to both, the target first, that the slot is the target's."""
+        """Declares to both servers, the target first, that the slot is the target's."""
         for server in (self._target, self._source):
             self._expect_ok(server, "NODE", node_id(self._target))
 
@@ -163,7 +164,7 @@ class SlotMove:
 
 
 def node_id(server: RedisServer) -> str:
-    """By what name the others know it."""
+    """Returns the name by which the others know a server."""
     return server.command("CLUSTER", "MYID").split("\r\n")[-1]
 
 
@@ -172,12 +173,12 @@ def _number(info: str, name: str) -> int:
 
 
 def bulk_strings(reply: str) -> list[str]:
-    """Returns the items of an array of strings without line ends, as it travelled."""
+    """Returns the items of an array of strings without line ends, in the form in which they were sent."""
     return reply.split("\r\n")[2::2]
 
 
 def free_cluster_port() -> int:
-    """A port that nobody listens on, and neither on the one of the bus that belongs to it."""
+    """Returns a port on which no process listens, nor on the port for servers that belongs to it."""
     random = Random()
     while True:
         port = random.randrange(*PORTS)

@@ -8,7 +8,7 @@ from tests.support.servers import HELD_UP_MS, RedisServer, Server, Servers, acce
 
 SERVICE: Final = "mymaster"
 QUICK_MS: Final = 1000
-"""When Sentinels of tests that kill or stop a master call it down."""
+"""The time, in ms, after which Sentinels call a master down, in tests that kill or stop one."""
 READY_S_MAX: Final = 60.0
 
 
@@ -69,7 +69,7 @@ class RedisService(Servers):
 
     @property
     def hosts(self) -> str:
-        """The Sentinels, as a URL names them."""
+        """Returns the Sentinels as a URL names them."""
         return ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
 
     @property
@@ -77,7 +77,7 @@ class RedisService(Servers):
         return f"redis+sentinel://{self.hosts}/{SERVICE}"
 
     def start(self) -> Self:
-        """Start all of it, and wait until each knows of the others."""
+        """Starts all servers, and waits until each knows the others."""
         for server in (self.master, self.replica):
             self._stack.enter_context(server)
         # A user of its own, so that the link can be cut and nothing else.
@@ -99,25 +99,25 @@ class RedisService(Servers):
         return self
 
     def cut_link(self) -> None:
-        """From now on the replica hears nothing of its master."""
+        """Cuts the link by which the replica follows its master, for good."""
         assert self.master.command("ACL", "SETUSER", "replica", "off") == "+OK"
         self.master.command("CLIENT", "KILL", "TYPE", "replica")
         wait_until(lambda: "connected_slaves:0" in self.master.command("INFO", "replication"), "the cut", READY_S_MAX)
 
     def is_agreed_on(self, port: int) -> bool:
-        """Whether all Sentinels that are there say that the master is at this port."""
+        """Returns whether all running Sentinels name this port as that of the master."""
         named = f"sentinel monitor {SERVICE} 127.0.0.1 {port} "
         return all(named in sentinel._config.read_text() for sentinel in self.sentinels)
 
     def has_failed_over(self) -> bool:
-        """Whether the replica is the master now."""
+        """Returns whether the replica is the master now."""
         try:
             return "role:master" in self.replica.command("INFO", "replication")
-        except OSError:  # whoever is connected to a server that becomes another is put off
+        except OSError:  # a server that becomes another one's replica disconnects its clients
             return False
 
     def _all_are_known(self) -> bool:
-        """By what each Sentinel has written down about the others and the replica."""
+        """Returns whether each Sentinel's file names the others and the replica."""
         needed = [f"known-replica {SERVICE} 127.0.0.1 {self.replica_port}"]
         said = [sentinel._config.read_text() for sentinel in self.sentinels]
         return all(word in text for text in said for word in needed) and all(

@@ -1,7 +1,7 @@
 """Counts the steps that a regular expression takes on a text, as a backtracking matcher takes them.
 
-The matcher of Python does not tell how often it has gone back. This one walks the same parsed expression in the same
-order, and counts. It knows none of the shortcuts of Python's, so it may count more, and never another power of the
+Python's matcher does not report how often it has gone back. This one walks the same parsed expression in the same
+order, and counts. It has none of the shortcuts of Python's, so it may count more, and never another power of the
 length.
 """
 
@@ -17,9 +17,9 @@ parser: Final[Any] = import_module("re._parser")
 compiler: Final[Any] = import_module("re._compiler")
 
 STEPS_MAX: Final = 40_000
-"""More than any expression takes in time proportional to the texts that are tried here."""
+"""More steps than any expression takes in time proportional to the texts that are tried here."""
 FOREIGN: Final = "\n/!"
-"""The end of a text that all but matches."""
+"""The end of a text that matches but for this end."""
 SAMPLES_MAX: Final = 6
 PREFIXES_MAX: Final = 7
 PUMPS_MAX: Final = 12
@@ -33,7 +33,7 @@ _OF_ONE: Final = (parser.LITERAL, parser.NOT_LITERAL, parser.ANY, parser.IN)
 
 
 class TooManySteps(Exception):
-    """Raised where a matcher has taken more steps than it may."""
+    """Raised if a matcher has taken more steps than it may."""
 
 
 class Matcher:
@@ -51,12 +51,12 @@ class Matcher:
         return self._go(list(self.tree), 0, 0, lambda at: at == end)
 
     def matches(self, text: Text) -> bool:
-        """Whether it begins with a match."""
+        """Returns whether the text begins with a match."""
         self._text = text
         return self._go(list(self.tree), 0, 0, lambda _at: True)
 
     def found(self, text: Text) -> int:
-        """How many matches there are in a text, one after the other."""
+        """Returns the number of matches in a text, one after the other."""
         self._text, at, count = text, 0, 0
         ends: list[int] = []
 
@@ -166,7 +166,7 @@ class Matcher:
 
 
 def samples(nodes: Iterable[Any]) -> list[str]:
-    """A few texts that match, with as little of each part as may be, or once, or twice."""
+    """Yields a few texts that match, with each part as short as possible, or once, or twice."""
     texts = [""]
     for kind, said in nodes:
         texts = [before + after for before, after in product(texts, _samples_of(kind, said))][: SAMPLES_MAX * 4]
@@ -203,7 +203,7 @@ def _characters(kind: Any, said: Any) -> list[str]:
 
 
 def hostile_texts(matcher: Matcher, length: int) -> Iterator[str]:
-    """Texts of about that length: the beginning of one that matches, a part of it again and again, and an end."""
+    """Yields texts of about a length: the beginning of a matching one, a part of it again and again, and an end."""
     matching = samples(matcher.tree)
     prefixes = list(dict.fromkeys(text[:end] for text in matching for end in range(min(len(text), 6) + 1)))
     parts = dict.fromkeys(text[start : start + size] for size in (1, 2, 3) for text in matching for start in range(8))

@@ -1,4 +1,4 @@
-"""All that a Redis keeps, for tests that search it."""
+"""Reads all that a Redis stores, for tests that search it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import redis
 
 
 def stored(url: str) -> bytes:
-    """The names of all keys, and all fields and values."""
+    """Returns the names of all keys, and all fields and values."""
     found: list[bytes | str] = []
     with redis.Redis.from_url(url) as client:
         for key in client.scan_iter():

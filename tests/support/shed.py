@@ -1,4 +1,4 @@
-"""A vocabulary for tests of shedding: gates in front of a simulated service, and what their traces amount to."""
+"""A vocabulary for tests of shedding: gates in front of a simulated service, and figures of their traces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USER, PREFETCH = 0, 1
 
 
 def window(round_trip_ms: float, in_flight: int, *, dropped: bool = False, full_at: int = 0) -> Sample:
-    """A window of requests that took so long, of which so many ran at once, and when any was refused."""
+    """Returns a window of requests with a duration, a number of concurrent ones, and whether any was refused."""
     return Sample(round(round_trip_ms * MILLISECONDS), in_flight, dropped, full_at)
 
 
@@ -67,18 +67,18 @@ class WorkerGate:
 
 
 def mean_between(points: Sequence[tuple[float, float]], since: float, until: float) -> float:
-    """The mean of what was noted in these seconds."""
+    """Returns the mean of the values that were noted in these seconds."""
     chosen = [value for moment, value in points if since <= moment < until]
     return sum(chosen) / len(chosen)
 
 
 def served_per_second(requests: Sequence[ServedRequest], since: float, until: float) -> float:
-    """How many requests that came in these seconds were served, each second."""
+    """Returns the served requests per second, of those that came in these seconds."""
     return len(_served(requests, since, until)) / (until - since)
 
 
 def mean_latency_s(requests: Sequence[ServedRequest], since: float, until: float) -> float:
-    """How long those took, on average."""
+    """Returns the mean duration of the requests that came in these seconds."""
     served = _served(requests, since, until)
     return sum(each.latency_s for each in served) / len(served)
 

@@ -11,7 +11,7 @@ START_S: Final = 1_750_000_000.0
 
 
 def some_snapshot(**changes: Any) -> NodeSnapshot:
-    """A node that is well."""
+    """Returns a snapshot of a node that is well."""
     made = NodeSnapshot(
         host="web-1",
         pid=7,

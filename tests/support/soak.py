@@ -34,17 +34,18 @@ RANDOM_TESTS: Final = (
     "tests/protocol/test_explored_twins.py",
     "tests/kernel",
 )
-"""Whose examples are drawn at random, the dearest promises first."""
+"""The tests whose examples are drawn at random, the most important promises first."""
 MODES: Final = ("safety", "liveness", "elected", "regions", "slots")
 SEEDS_AT_ONCE: Final = 40
-"""So many seeds of a mode are tried in a turn, which takes about as long as one of the state machines."""
+"""The seeds of a mode that are tried in a turn, which takes about as long as one of the state machines."""
 SEED_MAX: Final = 2**31
 TIMEOUT_S: Final = 3600
-"""All examples of a test take minutes, and several times that on a busy machine; only a hang takes an hour."""
+"""The timeout of a test, in seconds: its examples take minutes, or more on a busy machine; only a hang takes an
+hour."""
 
 
 class Found(TypedDict):
-    """A failure, as it can be tried again: a test with the seed of its examples, or a mode of the fuzz with one."""
+    """A failure, in a form to try again: a test with the seed of its examples, or a mode of the fuzz with a seed."""
 
     what: str
     seed: int
@@ -67,7 +68,7 @@ def _pytest(what: str, seed: int) -> list[str]:
 
 
 def fresh_environment() -> dict[str, str]:
-    """The environment without what makes the examples the same each time, and with all of them."""
+    """Returns the environment without settings that make the examples the same each time, and with all examples."""
     return {name: value for name, value in os.environ.items() if name != "CI"} | {"LONG": "1"}
 
 
@@ -91,14 +92,14 @@ def failures(arguments: Sequence[str], output: str) -> list[Found]:
 
 
 def keep(found: Sequence[Found]) -> None:
-    """Add failures to those that every run of the tests tries again."""
+    """Adds failures to those that every run of the tests tries again."""
     known: list[Found] = json.loads(FOUND.read_text(encoding="utf-8"))
     known += [one for one in found if one not in known]
     FOUND.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try turn after turn until the time is over; returns 1 if anything failed."""
+    """Runs turn after turn until the time is over. Returns 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=120.0, help="for how long (default: %(default)s)")
     options = parser.parse_args(arguments)

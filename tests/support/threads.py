@@ -1,4 +1,4 @@
-"""The threads on which agents exchange; `threading` knows nothing of them."""
+"""The threads on which agents exchange, which `threading` does not list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconverge.runtime import process
 
 
 def running_threads() -> list[ThreadRunner]:
-    """Those that run, whether or not an agent knows of them, and those that are about to."""
+    """Returns the threads that run, even if no agent knows them, and those that are about to."""
     found: dict[ThreadRunner, None] = {}
     for frame in list(sys._current_frames().values()):
         caller: FrameType | None = frame

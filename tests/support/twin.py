@@ -1,7 +1,7 @@
-"""The life of a world told as plain data, and another process in which the other twin lives the same.
+"""The life of a world as plain data, and another process in which the other twin lives the same life.
 
 As a program it is the other twin: `python -m tests.support.twin` reads a world and its steps from each line, and
-answers with the trace. Numbers are told to the last bit, so that two traces can be compared.
+answers with the trace. Numbers are printed to the last bit, so that two traces can be compared.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ATTRIBUTES = [
     name for name in (*Headroom.__slots__, *Cell.__slots__) if name not in ("table", "shard", "lows", "history")
 ]
 LOOKED_AT = 4
-"""The cells of nodes with a hub are looked at after so many steps."""
+"""The number of steps between two looks at the cells of nodes with a hub."""
 LONE_ATTRIBUTES = ("key", "used", "room", "previous", "level", "allowance", "base", "capacity", "place", "waiters")
-"""The fields that count of a cell that is never reported; the compiled kernel need not remember more of it."""
+"""The fields that matter of a cell that is never reported; the compiled kernel need not remember more of it."""
 
 
 def everything(world: TwinWorld) -> Data:
-    """All that the nodes of a world know, by where they know it."""
+    """Returns all that the nodes of a world know, by its place."""
     known: Data = {f"{number} woken": node.woken for number, node in enumerate(world.nodes)}
     for number, kernel in enumerate(world.kernels):
         known[f"{number} keys"] = kernel.keys
@@ -51,7 +51,7 @@ def everything(world: TwinWorld) -> Data:
             ]
             if kernel.alone:
                 for cell in table.all_cells():
-                    measure(cell)  # what was charged is counted now or then, as no node hears of it
+                    measure(cell)  # charges are counted now or later, as no node hears of them
             known[f"{where} tallies"] = [[tally.charged, tally.refunded] for tally in table.tallies]
             for cell in table.all_cells():
                 names = LONE_ATTRIBUTES if kernel.alone else ATTRIBUTES
@@ -82,7 +82,7 @@ def _shard(shard: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _queued(queue: Any) -> list[str]:
-    """The keys of a queue, which is gone through and stands as before."""
+    """Returns the keys of a queue, which is unchanged afterwards."""
     cells = [queue.popleft() for _ in range(len(queue))]
     for cell in cells:
         queue.append(cell)
@@ -90,7 +90,7 @@ def _queued(queue: Any) -> list[str]:
 
 
 def told(value: Any) -> Any:
-    """A value as plain data, each of another type as something else, and floating point to the last bit."""
+    """Returns a value as plain data: each type in its own form, and floating point to the last bit."""
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, Decision):
@@ -106,13 +106,13 @@ def told(value: Any) -> Any:
 
 
 def trace_of(data: Data, steps: list[Step], whole_at: int) -> list[Any]:
-    """Traces each step, with a digest of everything known after it; after `whole_at` and at last all of it."""
+    """Traces each step, with a digest of all data after it; after `whole_at` and at the end all of them."""
     world = TwinWorld(data)
     trace: list[Any] = []
     try:
         for number, step in enumerate(steps):
             answer = told(world.does(step))
-            # A look at a cell makes an object of it, so that nobody should look often at those that can do without.
+            # A look at a cell makes an object of it, so cells that can do without an object are seldom looked at.
             looks = number == whole_at or (world.nodes and number % LOOKED_AT == 0)
             known = everything(world) if looks else _counts(world)
             trace.append([answer, known if number == whole_at else _digest(known)])
@@ -150,13 +150,13 @@ class OtherTwin:
         assert json.loads(self._read()) == "pure"
 
     def begins(self, *question: Any) -> None:
-        """Let it begin; the answer has to be fetched before the next."""
+        """Begins a task; its answer must be read before the next one."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
 
     def answers(self) -> list[Any]:
-        """Returns the answer, such as a trace. Raises AssertionError if something went wrong there."""
+        """Returns the answer, such as a trace. Raises AssertionError if the other process failed."""
         answer = json.loads(self._read())
         assert isinstance(answer, list), answer
         return answer
@@ -185,7 +185,7 @@ def serve(answer_to: Callable[..., Any]) -> None:
     for line in sys.stdin:
         try:
             answer = answer_to(*json.loads(line))
-        except Exception:  # noqa: BLE001  # whatever it is, the test tells of it
+        except Exception:  # noqa: BLE001  # the test reports it
             answer = traceback.format_exc()
         print(json.dumps(answer), flush=True)  # noqa: T201  # likewise
 

@@ -1,4 +1,4 @@
-"""A few nodes and their hub that do what they are told, step by step: a vocabulary for comparing twins."""
+"""A few nodes and their hub that obey step by step: a vocabulary for comparing twins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODES = 2
 WAITERS_MAX = 8
 JUMP_MAX_S = 40 * 86_400.0
 LIFETIME_NS = 40 * 366 * 86_400 * SECOND_NS
-"""No process lives longer than that, and clocks that go up to the year 2262 have room for it."""
+"""A time longer than any process lives, in nanoseconds; clocks up to the year 2262 have room for it."""
 
 
 class TwinNode(SmallNode):
@@ -36,7 +36,7 @@ class TwinNode(SmallNode):
         self._sequence = count(1)
         super().__init__(clock, shards=shards, keys_max=keys_max)
         self.woken = 0
-        """How often a decision has woken its loop."""
+        """The number of decisions that have woken its loop."""
         self.kernel.wake = self._note_wake
 
     def _note_wake(self) -> None:
@@ -47,7 +47,7 @@ class TwinNode(SmallNode):
 
 
 class TwinWorld:
-    """Nodes with the same limits, or one without a hub, and what was begun there and is not over."""
+    """Nodes with the same limits, or one without a hub, and the tasks there that are not over."""
 
     def __init__(self, data: Data) -> None:
         self.clock = ManualClock(START_S)
@@ -100,7 +100,7 @@ class TwinWorld:
     # ------------------------------------------------------------ doing a step
 
     def does(self, step: Step) -> Any:
-        """Do a step, and return what came of it; a mistake that was noticed is an answer, too."""
+        """Makes a step. Returns the result; the error of a mistake is a result, too."""
         name, *arguments = step
         try:
             return getattr(self, name)(*arguments)
@@ -108,12 +108,12 @@ class TwinWorld:
             return [type(error).__name__, str(error)]
 
     def _limiter(self, node: int) -> RateLimiter:
-        """Of node 0, 1 and so on; and after all nodes their other limiters, if they have several."""
+        """Returns the limiter of node 0, 1 and so on; after all nodes, their other limiters, if they have several."""
         all_of_them = [limiters[place] for place in range(len(self.limiters[0])) for limiters in self.limiters]
         return all_of_them[node % len(all_of_them)]
 
     def _cost(self, cost: Any) -> Any:
-        """A cost, as a part of the capacity and some more if it is written as three numbers."""
+        """Returns a cost: three numbers stand for a part of the capacity and some more."""
         if not isinstance(cost, list):
             return cost
         part, of, more = cost
@@ -126,7 +126,7 @@ class TwinWorld:
         return [limiter.allow(key, cost) if cost != 1 else limiter.allow(key) for _ in range(times)]
 
     def many(self, node: int, keys: list[Any], costs: Any) -> list[bool]:
-        """Ask about many keys at once."""
+        """Asks about many keys at once."""
         if costs is not None:
             costs = [self._cost(cost) for cost in costs]
         return self._limiter(node).allow_many(keys, costs)
@@ -135,11 +135,11 @@ class TwinWorld:
         return [cell.key for kernel in self.kernels for table in kernel.tables.values() for cell in table.all_cells()]
 
     def hit(self, node: int, key: Any, cost: Any, kind: Any = None) -> Decision:
-        """Ask, for the grounds as well."""
+        """Asks, with the grounds of the decision."""
         return self._limiter(node).hit(key, self._cost(cost), kind)
 
     def hits(self, node: int, key: Any, cost: Any, times: int) -> list[Decision]:
-        """The same so many times, of which the later ones are charged at once."""
+        """Asks several times with the grounds; later requests are charged at once."""
         limiter, cost = self._limiter(node), self._cost(cost)
         return [limiter.hit(key, cost) for _ in range(times)]
 
@@ -147,7 +147,7 @@ class TwinWorld:
         return self._limiter(node).test(key, self._cost(cost), kind)
 
     def test_each(self, node: int, key: Any, cost: Any, kind: Any = None) -> list[Decision]:
-        """The same of each quota."""
+        """Tests each quota several times."""
         cost = self._cost(cost)
         return [table.test(key, cost, kind) for table in self._limiter(node).control.tables]
 
@@ -177,12 +177,12 @@ class TwinWorld:
         return reservation.decision
 
     def settle(self, number: int, actual: Any) -> None:
-        """Charge what it was in truth."""
+        """Charges the true cost of a reservation."""
         if self.reservations:
             self.reservations[number % len(self.reservations)].settle(self._cost(actual))
 
     def spend(self, number: int, cost: Any) -> None:
-        """Spend a part of an estimate, or more."""
+        """Spends a part of an estimate, or more."""
         if self.reservations:
             self.reservations[number % len(self.reservations)].spend(self._cost(cost))
 
@@ -200,7 +200,7 @@ class TwinWorld:
         return self.turn(-1)
 
     def turn(self, number: int) -> Any:
-        """Lets a waiter try again; returns how long it goes on sleeping, or the answer."""
+        """Lets a waiter try again. Returns the time that it goes on sleeping, or the answer."""
         if not self.waiters:
             return None
         waiter = self.waiters[number % len(self.waiters)]
@@ -216,16 +216,16 @@ class TwinWorld:
     # ------------------------------------------------------------ time
 
     def passes(self, part: float, more_ns: int = 0) -> None:
-        """So much of a window passes, and some more."""
+        """Lets a part of a window pass, and some more time."""
         self._passes_ns(int(part * self.limits[0].window_ns) + more_ns)
 
     def edge(self, before_ns: int) -> None:
-        """Time passes until so long before the next window of the hub's clock."""
+        """Lets time pass until shortly before the next window of the hub's clock."""
         window_ns = self.limits[0].window_ns
         self._passes_ns(max(0, window_ns - self.hub_clock.wall_ns() % window_ns - before_ns))
 
     def lease_ends(self, node: int, before_ns: int) -> None:
-        """Time passes until so long before the end of a node's lease, if it has one."""
+        """Lets time pass until shortly before the end of a node's lease, if it has one."""
         if self.nodes:
             until_ns = self.nodes[node % NODES].kernel.shards[0].lease_until_ns
             self._passes_ns(max(0, until_ns - before_ns - self.clock.monotonic_ns()))
@@ -236,15 +236,15 @@ class TwinWorld:
         self.hub_clock.advance_ns(nanoseconds)
 
     def jump(self, part: float) -> None:
-        """The nodes' wall clock is set."""
+        """Sets the nodes' wall clock."""
         self.clock.jump(self._jump_s(part))
 
     def hub_jumps(self, part: float) -> None:
-        """The hub's clock is set."""
+        """Sets the hub's clock."""
         self.hub_clock.jump(self._jump_s(part))
 
     def _jump_s(self, part: float) -> float:
-        """So many windows, if that is not too long for any calendar."""
+        """Returns a number of windows in seconds, if that is not too long for a calendar."""
         return max(-JUMP_MAX_S, min(JUMP_MAX_S, part * self.limits[0].window))
 
     # ------------------------------------------------------------ the hub
@@ -264,13 +264,13 @@ class TwinWorld:
             self.nodes[node % NODES].hears()
 
     def gives_up(self, node: int) -> None:
-        """It is lost, or late."""
+        """Loses a batch, or makes it late."""
         batch = self.nodes[node % NODES].gives_up() if self.nodes else None
         if batch is not None:
             self.late = [*self.late[-3:], batch]
 
     def fails(self, node: int, key: Any, part: float) -> Batch | None:
-        """Much is asked, an exchange is answered, the next one fails, and a part of a window later comes another."""
+        """Makes a node ask for much; an exchange is answered, the next one fails, and another comes later."""
         self.allow(node, key, 1, 20)
         self.goes_on(2, 0.02, 1000)
         self.sends(node)
@@ -286,7 +286,7 @@ class TwinWorld:
             self.hub.merge(batch)
 
     def goes_on(self, rounds: int, part: float, lag_ns: int) -> list[Batch | None]:
-        """All nodes exchange, and time passes, on the way and after it."""
+        """Lets all nodes exchange, and time pass, on the way and afterwards."""
         batches: list[Batch | None] = []
         for _ in range(rounds):
             for node in self.nodes:
@@ -299,7 +299,7 @@ class TwinWorld:
         return batches
 
     def rush(self, key: Any, times: int, rounds: int, part: float) -> list[Decision]:
-        """Everybody asks and exchanges, and a part of a window later everybody asks once more."""
+        """Makes all nodes ask and exchange, and ask once more a part of a window later."""
         for _ in range(rounds):
             for limiters in self.limiters:
                 for _ in range(times):
@@ -309,13 +309,13 @@ class TwinWorld:
         return [limiters[0].hit(key) for limiters in self.limiters]
 
     def lose_data(self) -> None:
-        """The hub comes back empty; who the new data are is known to all."""
+        """Empties the hub; all nodes know the name of the new data."""
         self.hub.lose_data()
         for number, shard in enumerate(self.hub._shards):
             shard.generation = f"lost at {self.clock.monotonic_ns()}, {number}"
 
     def departs(self, node: int) -> list[Batch | None]:
-        """A node says its last words, and lives on under a new name."""
+        """Makes a node send its last report, and go on under a new name."""
         if not self.nodes:
             return []
         chosen = self.nodes[node % NODES]
@@ -329,7 +329,7 @@ class TwinWorld:
         return batches
 
     def sleeps(self, node: int) -> list[int]:
-        """The loop of a node sleeps until there is something to do; until when, for each shard."""
+        """Lets the loop of a node sleep until something is due. Returns that time, for each shard."""
         if not self.nodes:
             return []
         chosen, now_ns = self.nodes[node % NODES], self.clock.monotonic_ns()
@@ -340,23 +340,23 @@ class TwinWorld:
         return looks_ns
 
     def awakes(self, node: int) -> None:
-        """The loop of a node is at work."""
+        """Lets the loop of a node work."""
         for syncer in self.nodes[node % NODES].syncers if self.nodes else ():
             syncer.stay_awake()
 
     def parts(self, node: int) -> None:
-        """Nobody attends to a node."""
+        """Leaves a node without a loop."""
         if self.nodes:
             self.nodes[node % NODES].syncer.part()
 
     def attends(self, node: int, part: float) -> None:
-        """Somebody will look after a node for so much of a window."""
+        """Gives a node a loop for a part of a window."""
         if self.nodes:
             until_ns = self.clock.monotonic_ns() + int(part * self.limits[0].window_ns)
             self.nodes[node % NODES].syncer.attend(until_ns)
 
     def forks(self, node: int) -> None:
-        """A node forgets everything, as in a forked child."""
+        """Makes a node forget everything, as in a forked child."""
         if not self.nodes or self.nodes[node % NODES].flight is None:
             self._end_waiting()
             self.kernels[node % len(self.kernels)].forget_everything()

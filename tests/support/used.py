@@ -1,4 +1,4 @@
-"""Usage that is recorded at a hub by hand, in periods of the past, too."""
+"""Records usage at a hub by hand, also in past periods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vocabulary for tests of waiting: a limit on a clock that is moved by hand, and who was let through when."""
+"""A vocabulary for tests of waiting: a limit on a clock that the test moves, and a record of admissions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reconverge.limiter.waiting.waiters import Waiting, waiting_at
 from tests.support.waiting import eventually
 
 TURNS = 50
-"""So many turns of an event loop are enough for everything that happens at one moment."""
+"""The turns of an event loop that are enough for all that happens at one moment."""
 
 
 class Scene:
-    """A limiter on a clock that is moved by hand, and a record of who was let through when."""
+    """A limiter on a clock that the test moves, and a record of the admitted requests with their times."""
 
     def __init__(self, clock: ManualClock, agent: Agent, limiter: RateLimiter) -> None:
         self.clock = clock
@@ -29,13 +29,13 @@ class Scene:
         self.refused: list[str] = []
 
     async def waits(self, name: str, cost: int = 1, **how: Any) -> Decision:
-        """Somebody waits in the running loop."""
+        """Makes a request wait in the running loop."""
         decision = await self.limiter.wait("ada", cost, **how)
         self._note(name, decision)
         return decision
 
     def waits_blocking(self, name: str, cost: int = 1, **how: Any) -> threading.Thread:
-        """Somebody waits on a thread of his own; returns when he stands in the queue."""
+        """Makes a request wait on a thread of its own; returns when it is in the queue."""
         before = self.queue
         thread = threading.Thread(target=lambda: self._note(name, self.limiter.wait_blocking("ada", cost, **how)))
         thread.start()
@@ -68,33 +68,33 @@ class Scene:
         return sum(self.charges)
 
     async def passes(self, seconds: float, steps: int = 1) -> None:
-        """Let time pass, and everybody do what he does then."""
+        """Lets time pass, and all that is due happen."""
         for _ in range(steps):
             self.clock.advance_ns(round(seconds * SECOND_NS / steps))
             await settled()
 
     def is_empty(self) -> bool:
-        """Whether nothing is left of anybody who waited."""
+        """Returns whether nothing is left of any waiting request."""
         cells = [cell for table in self.limiter.control.tables for cell in table.all_cells()]
         left = [(cell.waiters, cell.waiting, cell.head_cost) for cell in cells]
         return [] == self.clock._watchers and {} == self.waiting._queues and [(0, 0, 0)] * len(cells) == left
 
 
 def scene_of(*quotas: Limit) -> Scene:
-    """A scene with a limit that has these quotas."""
+    """Returns a scene with a limit that has these quotas."""
     clock = ManualClock()
     agent = Agent("memory://", clock=clock)
     return Scene(clock, agent, agent.limit("queue", list(quotas)))
 
 
 async def settled() -> None:
-    """Let everything happen that happens at this moment."""
+    """Lets all happen that happens at this moment."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
 
 
 def counted_tries(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys of all tries to let somebody through from now on, one after the other."""
+    """Returns the keys of all attempts to admit a waiting request from now on, in order."""
     gate = scene.waiting._gate
     try_turn = gate.try_turn
     tries: list[str] = []

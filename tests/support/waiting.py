@@ -1,4 +1,4 @@
-"""The only waiting there is in tests: for something to become true, with a deadline."""
+"""The only waiting in tests: for a condition to become true, with a deadline."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Final
 from tests.support.servers import POLL_S, wait_until
 
 EVENTUALLY_S: Final = 30.0
-"""Far more than anything takes, even on a busy machine; only a failing test waits so long."""
+"""The longest wait, in seconds: far more than anything takes, even on a busy machine; only a failing test waits so
+long."""
 
 
 def eventually(
     condition: Callable[[], object], what: str, seconds: float = EVENTUALLY_S, *, pause_s: float = POLL_S
 ) -> None:
-    """Wait until `condition` holds. Raises AssertionError when it does not within `seconds`.
+    """Waits until `condition` holds. Raises AssertionError if it does not within `seconds`.
 
-    A condition that costs processor time, as requests to servers that are starting do, asks for a longer pause: it
-    would take that time from what it waits for.
+    A condition that costs processor time, such as requests to servers that are starting, needs a longer pause: it would
+    take that time from the servers.
     """
     try:
         wait_until(lambda: bool(condition()), what, seconds, pause_s=pause_s)
@@ -28,7 +29,10 @@ def eventually(
 
 
 def exit_code_of(child: int) -> int:
-    """Wait until a child process has ended; its exit code, or the number of the signal that ended it, below zero."""
+    """Waits until a child process has ended.
+
+    Returns its exit code, or the negative number of the signal that ended it.
+    """
     statuses: list[int] = []
 
     def has_ended() -> bool:
@@ -44,7 +48,7 @@ async def eventually_in_loop(condition: Callable[[], object], what: str, seconds
     """Waits as `eventually`, and the running loop goes on meanwhile."""
     try:
         async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110  # what is waited for may happen in any thread or process
+            while not condition():  # noqa: ASYNC110  # the condition may become true in any thread or process
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise AssertionError(f"not within {seconds:g} s: {what}") from None

@@ -1,8 +1,7 @@
-"""Counts the work that reading a text takes, so that it can be said how it grows with the length, without a clock.
+"""Counts the work of reading a text, so that tests can measure its growth with the length without a clock.
 
-Counted are the lines of Python that run, in this package or any other, and what is done in C as far as it can be seen:
-the length of each text and list that is put into a variable, and of what the methods of texts and of regular
-expressions are called with.
+Counted are the lines of Python that run, in any package, and work in C as far as it can be seen: the length of each
+text and list that is put into a variable, and of the arguments of methods of texts and of regular expressions.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from typing import Any, Final
 
 LENGTHY: Final = (str, bytes, bytearray, list, tuple)
 SHORT: Final = frozenset({"startswith", "endswith", "append", "isascii", "encode_into", "get"})
-"""Methods that do not look at all of what they belong to."""
+"""Methods that do not look at all of their object."""
 SEARCHING: Final = frozenset({"search", "sub", "subn", "split", "findall", "finditer", "scanner"})
-"""Those of expressions that look through a text; how far the others go is counted by `regex_steps`."""
+"""Methods of expressions that look through a text; the work of the others is counted by `regex_steps`."""
 SLACK: Final = 400
-"""The work that differs from one call to the next: caches that are filled, say."""
+"""The work that differs from one call to the next, for example to fill caches."""
 FASTER: Final = 2.6
-"""From 2n to 4n work may grow so many times as much as from n to 2n: twice if it is linear, four times if square."""
+"""The largest ratio of the growth from 2n to 4n to that from n to 2n: it is two if work is linear, four if square."""
 
 
 def work_of(read: Callable[[], object]) -> int:
-    """How much work it is to read something."""
+    """Returns the work of reading a text."""
     work = 0
     known: dict[FrameType, dict[str, object]] = {}
 
@@ -67,7 +66,7 @@ def work_of(read: Callable[[], object]) -> int:
 
 
 def marks_in_a_row(text: str) -> int:
-    """How many characters that combine with others follow each other: normalization sorts them by insertion."""
+    """Returns the number of combining characters in a row: normalization sorts them by insertion."""
     most = count = 0
     for character in text:
         count = count + 1 if unicodedata.combining(character) else 0
@@ -76,9 +75,9 @@ def marks_in_a_row(text: str) -> int:
 
 
 def grows_too_fast(work: Callable[[int], int], length: int) -> bool:
-    """Whether the work for a length, twice and four times the length grows faster than these.
+    """Returns whether the work for a length, twice and four times the length grows faster than that.
 
-    Where a reader does something else from a length between the first two on, half of the second tells how it grows.
+    If a reader does something else from a length between the first two on, half of the second shows the growth.
     """
     once, twice, four_times = (work(length * times) for times in (1, 2, 4))
     return four_times - twice > FASTER * max(twice - once, twice // 2) + SLACK

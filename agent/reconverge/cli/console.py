@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from reconverge.integrations.console import Recording
 
 TOKENS: Final = "RECONVERGE_CONSOLE_TOKENS"
-"""The variable that names tokens, one a line, as "name: token, role"."""
+"""The environment variable that lists the tokens, one a line, as "name: token, role"."""
 TIMEOUT_S: Final = 3.0
-"""How long one answer of the hub may take: longer than for an agent, as no request waits for it."""
+"""The longest time, in seconds, that an answer of the hub may take: longer than for an agent, as no request waits for
+it."""
 END_S: Final = 5
 """Seconds for which the command waits for open responses when it ends; a live page ends within a second."""
 
@@ -133,9 +134,9 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
 
 
 def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
-    """Returns the lines of `said`, each of which names a token, and an empty text.
+    """Returns the lines of `said`, each with the name, the token and the role of a visitor; and an empty text.
 
-    If `said` has no lines, makes a token: returns one line that names it, and the token itself in place of the text.
+    If `said` has no lines, makes a token: returns one line with it, and the token itself in place of the empty text.
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:

@@ -76,7 +76,7 @@ class ThreadRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns True: `run` notifies the driver in whatever way the thread ends."""
+        """Returns True: at the end of its thread, also by an error, `run` notifies the driver."""
         return True
 
     def wake(self) -> None:

@@ -107,7 +107,10 @@ class ReportedMeter(Protocol):
         ...
 
     def fleet_shown(self, cell: Cell, now_ns: int, /) -> int:
-        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
+        """Returns the use of all nodes, to be shown to people.
+
+        It is above the capacity only if the fleet has exceeded the capacity.
+        """
         ...
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int, /) -> int:

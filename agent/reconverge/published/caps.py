@@ -80,9 +80,9 @@ def _all_capped(quotas: Quotas, caps: Quotas) -> Quotas:
 
 
 def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[float]:
-    """Returns in two layers the most by which a limit may be exceeded: the policy's own, and the published one.
+    """Returns the largest overshoot of a limit as a value with two layers: the policy's, and the published one.
 
-    The published one can only lower it; it is None if `max_overshoot` is None.
+    The published value can only lower the policy's. `max_overshoot` is None if nothing is published.
     """
     return Layered(policy.max_overshoot, max_overshoot, policy.max_overshoot)
 

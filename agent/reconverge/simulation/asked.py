@@ -59,7 +59,8 @@ class Plans:
     period_ns: int
     """The time, in nanoseconds, after which a key may change between the two quotas."""
     spread_ns: int
-    """How much later than the first node the last one learns of a change, in nanoseconds; less than `period_ns`."""
+    """The time, in nanoseconds, by which the last node learns of a change later than the first; less than
+    `period_ns`."""
 
     def on_smaller(self, key: str, lag: float, now_ns: int) -> bool:
         """Whether a node takes `key` to have the smaller quota; it learns of each change `lag` * `spread_ns` late."""

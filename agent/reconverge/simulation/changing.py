@@ -49,7 +49,7 @@ class QuotaChange:
     limit: Limit
     moment_ns: int
     spread_ns: int
-    """How much later than the first node the last node takes the new quota over, in nanoseconds."""
+    """The time, in nanoseconds, by which the last node takes the new quota over later than the first."""
 
     def reaches_ns(self, node: int) -> int:
         """Returns the simulated time, in nanoseconds, at which `node` takes the new quota over."""

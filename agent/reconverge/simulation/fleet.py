@@ -65,7 +65,7 @@ class Fleet:
     limit_lease_ns: int | None = None
     """The lease on allowances of the limit's first quota; None if it is the lease on a node's name, which is longer."""
     timeout_ns: int = SECOND_NS
-    """How long a node waits for the hub's answer before it gives up the exchange, in nanoseconds."""
+    """The time, in nanoseconds, for which a node waits for the hub's answer before it gives up the exchange."""
     further: tuple[Limit, ...] = ()
     """The limit's quotas after the first."""
     shares: tuple[Limit, ...] = ()

@@ -25,8 +25,8 @@ WINDOW_S: Final = 10.0
 DAY_S: Final = 86_400
 STANDARD: Final = ("uniform", "zipf", "single", "rotating", "onoff", "flash")
 PERIODIC_PER_WINDOW: Final = 10.0
-"""How many exchanges in a window a node makes that never exchanges ahead of time, at a sync interval of a tenth of the
-window."""
+"""The number of exchanges in a window of a node that never exchanges ahead of time, at a sync interval of a tenth of
+the window."""
 MESSAGES_FACTOR_MAX: Final = 1.4
 CUT: Final = "cut:half@3.3w+3w"
 WITHIN_NS: Final = 25 * MILLISECOND_NS

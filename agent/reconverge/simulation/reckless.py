@@ -75,14 +75,14 @@ class SilenceCount:
     answers: int = 0
     """The answers about a cell."""
     silences: int = 0
-    """Those after which the cell was silent about its charges."""
+    """The answers after which the cell was silent about its charges."""
     charges: int = 0
     """The decisions on the slow path that charged a silent cell, which is at least one for each silence with charges.
     Charges on the fast path are not counted."""
     recalls: int = 0
     """The recalls that made a node report a cell."""
     interrupted: int = 0
-    """Those recalls that ended a silence."""
+    """The recalls that ended a silence."""
 
     def add(self, other: SilenceCount) -> None:
         """Adds the counts of `other` to these."""

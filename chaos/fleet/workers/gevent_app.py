@@ -40,13 +40,13 @@ _looking = threading.Thread(target=_node.wait_for_the_end, name="looks", daemon=
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """What gunicorn serves; whether it is there can be asked without a decision."""
+    """Returns the application for gunicorn; its readiness can be tested without a decision."""
     return (alive if environ["PATH_INFO"] == ALIVE else _flask.wsgi_app)(environ, start_response)
 
 
 @_flask.get("/")
 def decide() -> flask.Response:
-    """Admit or refuse, and write down which."""
+    """Decides a request, and records the decision."""
     request = Request(0, flask.request.args["key"], int(flask.request.args["cost"]))
     allowed = _node.ask_one(_contestant, request)
     if next(_numbers) == 0:

@@ -1,7 +1,7 @@
-"""A gunicorn whose worker is gevent's, with a Flask application, and the clients that ask it in bursts.
+"""Runs a gunicorn with a worker of gevent and a Flask application, and clients that ask it in bursts.
 
 The process that gets the orders asks; the worker, which gevent has patched before anything of ours was imported,
-decides and writes down what it did (`gevent_app`). A request that gets no answer within its timeout is unanswered.
+decides and records its decisions (`gevent_app`). A request that gets no answer within its timeout is unanswered.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from chaos.fleet.plan import Request
 
 PLAN: Final = "CHAOS_PLAN"
-"""The variable in which the worker finds its plan."""
+"""The environment variable from which the worker reads its plan."""
 ALIVE: Final = "/alive"
 HOST: Final = "127.0.0.1"
 BURST_NS: Final = SECOND_NS // 2
-"""The requests of so much time come at once."""
+"""The time whose requests come at once, in nanoseconds."""
 ANSWER_S: Final = 6.0
-"""A request that has no answer by then has none."""
+"""The timeout of a request, in seconds."""
 STOP_S: Final = 8.0
 ROOT: Final = Path(__file__).parents[3]
 
 
 def in_gevent_worker(node: Node) -> None:
-    """Start the server, ask it in bursts, and end it. A server that leaves a burst unanswered is asked no more."""
+    """Starts the server, asks it in bursts, and ends it. A server that leaves a burst unanswered is asked no more."""
     port = free_port()
     child = _server(node, port)
     wait_until(lambda: _asked(port, ALIVE, timeout_s=1.0) == http.HTTPStatus.NO_CONTENT, "gunicorn")
@@ -79,7 +79,7 @@ def _server(node: Node, port: int) -> Child:
 
 
 def _bursts(requests: Sequence[Request]) -> list[list[Request]]:
-    """The requests, in groups that come at once."""
+    """Yields the requests, in groups that come at once."""
     groups: dict[int, list[Request]] = {}
     for request in requests:
         groups.setdefault(request.moment_ns // BURST_NS, []).append(request)
@@ -87,7 +87,7 @@ def _bursts(requests: Sequence[Request]) -> list[list[Request]]:
 
 
 def _asked_at_once(port: int, burst: Sequence[Request]) -> list[int]:
-    """The status that each request of a burst was answered with; 0 for one that was not answered."""
+    """Returns the status of the answer to each request of a burst; 0 for a request without an answer."""
     statuses = [0] * len(burst)
     together = threading.Barrier(len(burst))
 

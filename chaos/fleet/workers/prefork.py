@@ -1,4 +1,4 @@
-"""A gunicorn within this process, whose workers make requests of their own accord."""
+"""Runs a gunicorn in this process, whose workers make requests by themselves."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, Final
 from gunicorn.app.base import BaseApplication
 
 PR_SET_PDEATHSIG: Final = 1
-"""What makes the kernel kill a process when its parent goes, however that happens."""
+"""The option of `prctl` that makes the kernel kill a process when its parent ends, for any reason."""
 
 
 def application(
     _request: dict[str, Any], start_response: Callable[[str, list[tuple[str, str]]], object]
 ) -> Iterable[bytes]:
-    """What it would serve."""
+    """Stands for the application, which is never called."""
     start_response("204 No Content", [])
     return []
 
 
 class _Prefork(BaseApplication):  # type: ignore[misc]
-    """Gunicorn, with settings from here and nowhere else."""
+    """Gunicorn with settings from this module alone."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
@@ -38,7 +38,7 @@ class _Prefork(BaseApplication):  # type: ignore[misc]
 
 
 def serve(work: Callable[[int], None], *, workers: int) -> None:
-    """Fork so many workers, each of which does its work on a thread; returns never, and ends by SIGTERM."""
+    """Forks `workers` workers, each of which works on a thread; never returns, and ends by SIGTERM."""
 
     def begin(worker: Any) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

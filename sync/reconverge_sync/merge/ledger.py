@@ -511,10 +511,11 @@ class LedgerCell:
         return self.allowances - (0 if pool is None else pool.allowance) - max(0, self.vouchers)
 
     def drain_pool(self, rule: LimitRule, hub_us: int) -> None:
-        """Drains the hub's own bucket by the rate that no node's allowance has drained since the last merge.
+        """Drains the hub's own bucket for the time since the last merge.
 
-        Must be called before any other change for the key. The rule is that of the present report, which may declare a
-        smaller capacity.
+        Each node drains its own bucket by a part of the limit's rate, in proportion to its allowance. The hub's bucket
+        drains by the rest. Must be called before any other change for the key. The rule is that of the present report,
+        which may declare a smaller capacity.
         """
         pool = self.entries.get(DEPARTED)
         share = max(0, min(self.capacity, rule.own) - self.allowances_of_nodes)

@@ -16,7 +16,7 @@ Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 
 def create() -> Application:
-    """Make an agent and the application that asks it; without a word of the application's own end."""
+    """Makes an agent and an application that asks it; the application does not announce its own end."""
     agent = Agent(sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
     login = agent.limit("login", "1000000/day")
     if os.environ.get("STARTS"):
@@ -35,7 +35,7 @@ def create() -> Application:
                 await lifespan(receive, send)
             return
         allowed = login.allow("ada")
-        await asyncio.to_thread(int)  # the loop has an executor to shut down then
+        await asyncio.to_thread(int)  # the loop has an executor to shut down by then
         await send({"type": "http.response.start", "status": 200 if allowed else 429, "headers": []})
         await send({"type": "http.response.body", "body": b"task" if os.environ.get("AS_TASK") else b"thread"})
 
@@ -43,7 +43,7 @@ def create() -> Application:
 
 
 def __getattr__(name: str) -> Application:
-    """The application itself, for a server that is given its name; one, however often it is imported."""
+    """Returns the application, for a server that is given its name; there is one, even after several imports."""
     if name == "app":
         return globals().setdefault("app", create())  # type: ignore[no-any-return]
     raise AttributeError(name)

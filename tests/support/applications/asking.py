@@ -1,4 +1,4 @@
-"""A vocabulary for tests of applications: asking them once, without a server, and seeing all that they send."""
+"""A vocabulary for tests of applications: asks them once, without a server, and records all that they send."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Answer:
     """All header fields, in order, with names in small letters."""
     body: bytes
     messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Of ASGI, as they were sent."""
+    """The ASGI messages in the order in which they were sent."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header fields; raises if a name is there twice."""
+        """Returns the header fields; raises an error if a name occurs twice."""
         assert len(self.pairs) == len({name for name, _ in self.pairs}), f"said twice: {self.pairs}"
         return dict(self.pairs)
 
 
 async def hello(_scope: Any, _receive: Any, send: Any) -> None:
-    """An ASGI application that answers in two parts."""
+    """Answers in two parts."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
     await send({"type": "http.response.body", "body": b"hel", "more_body": True})
     await send({"type": "http.response.body", "body": b"lo"})
@@ -42,7 +42,10 @@ def hello_wsgi(_environment: Any, start_response: Any) -> list[bytes]:
 
 
 def http_scope(path: str, *, method: str = "GET", client: str | None = ADA, **headers: str) -> dict[str, Any]:
-    """A request as an ASGI server tells of it. Underscores in the names of header fields are dashes."""
+    """Returns the scope of a request as an ASGI server makes it.
+
+    Underscores in names of header fields become dashes.
+    """
     path, _, query = path.partition("?")
     return {
         "type": "http",
@@ -64,7 +67,7 @@ def http_scope(path: str, *, method: str = "GET", client: str | None = ADA, **he
 
 
 async def asgi_answer(app: Any, scope: dict[str, Any]) -> Answer:
-    """Asks an ASGI application without a body, after which the client stays."""
+    """Asks an ASGI application without a body; the client stays afterwards."""
     sent: list[dict[str, Any]] = []
     asked = False
 
@@ -83,7 +86,7 @@ async def asgi_answer(app: Any, scope: dict[str, Any]) -> Answer:
 
 
 def answer_of(sent: list[dict[str, Any]]) -> Answer:
-    """The answer that messages make; there is one beginning to it."""
+    """Returns the answer that messages make; there is one beginning to it."""
     (start,) = (message for message in sent if message["type"] == "http.response.start")
     assert start is sent[0]
     body = b"".join(message.get("body", b"") for message in sent[1:])
@@ -99,14 +102,14 @@ def ask_asgi(app: Any, path: str = "/", *, times: int = 1, **details: Any) -> li
 
 
 def websocket_scope(path: str = "/ws", *, denial: bool = False, **headers: str) -> dict[str, Any]:
-    """A connection as a server tells of it; with `denial`, it can answer otherwise than by closing."""
+    """Returns the scope of a websocket; with `denial`, the server can answer in another way than by closing."""
     scope = http_scope(path, **headers) | {"type": "websocket", "subprotocols": []}
     del scope["method"]
     return scope | ({"extensions": {"websocket.http.response": {}}} if denial else {})
 
 
 async def converse(app: Any, scope: dict[str, Any], *texts: str) -> list[dict[str, Any]]:
-    """Connect, say these texts and leave; returns what the server was to send."""
+    """Connects, sends these texts and leaves. Returns the messages that the server was to send."""
     coming: list[dict[str, Any]] = [{"type": "websocket.connect"}]
     coming += [{"type": "websocket.receive", "text": text} for text in texts]
     coming.append({"type": "websocket.disconnect", "code": 1000})
@@ -123,12 +126,12 @@ async def converse(app: Any, scope: dict[str, Any], *texts: str) -> list[dict[st
 
 
 def ask_wsgi(app: Any, path: str = "/", *, times: int = 1, **details: Any) -> list[Answer]:
-    """Ask a WSGI application several times, read all of each body, and close it."""
+    """Asks a WSGI application several times, reads all of each body, and closes it."""
     return [wsgi_answer(app, environment_of(path, **details)) for _ in range(times)]
 
 
 def environment_of(path: str, *, method: str = "GET", client: str | None = ADA, **headers: str) -> dict[str, Any]:
-    """A request as a WSGI server tells of it."""
+    """Returns the environment of a request as a WSGI server makes it."""
     environment: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "SCRIPT_NAME": "",

@@ -14,7 +14,7 @@ PREFIX = "/admin/contracts"
 
 
 def create() -> FastAPI:
-    """Make the application; its contracts are lost with it."""
+    """Makes the application; its contracts are lost with it."""
     clock = ManualClock(start=1_700_000_000.0)
     contracts = LocalContracts(Agent("memory://", clock=clock), checked(TABLE))
     app = FastAPI()

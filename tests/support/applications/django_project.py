@@ -48,7 +48,7 @@ if not settings.configured:
 from reconverge.integrations.django import exempt, limit, outcome_of  # noqa: E402  # it reads the settings
 
 settled: list[Response] = []
-"""The responses that something was settled by."""
+"""The responses by which a cost was settled."""
 
 
 def settle(response: Response) -> int:
@@ -126,7 +126,7 @@ class Shelf(View):  # type: ignore[misc]  # Django has no types
 
 @method_decorator(limit("2/hour"), name="dispatch")
 class Drawer(View):  # type: ignore[misc]  # likewise
-    """Another, in an event loop."""
+    """A view in an event loop whose methods count together."""
 
     async def get(self, request: Any) -> HttpResponse:
         await asyncio.sleep(0)
@@ -135,7 +135,7 @@ class Drawer(View):  # type: ignore[misc]  # likewise
 
 @limit("2/hour")
 class Box(View):  # type: ignore[misc]  # likewise
-    """One that is decorated itself, and only one of whose methods costs anything more."""
+    """A view that is decorated itself, and of which only one method costs more."""
 
     def get(self, request: Any) -> HttpResponse:
         return HttpResponse(b"a box")
@@ -155,7 +155,7 @@ class Gate(View):  # type: ignore[misc]  # likewise
 
 @method_decorator(exempt, name="dispatch")
 class SlowGate(View):  # type: ignore[misc]  # likewise
-    """The same, in an event loop."""
+    """A view in an event loop that the middleware does not limit."""
 
     async def get(self, request: Any) -> HttpResponse:
         await asyncio.sleep(0)

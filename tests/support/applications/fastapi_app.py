@@ -1,4 +1,4 @@
-"""An application of FastAPI's behind limits, to be served by several workers."""
+"""A FastAPI application behind limits, to be served by several workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def item(number: str) -> PlainTextResponse:
 async def stream(
     outcome: Annotated[Outcome, Depends(limits("100000/day", name="tokens", cost=ESTIMATE, settle=SPENT))],
 ) -> StreamingResponse:
-    """Goes on until the client goes away, and costs one for each part."""
+    """Streams until the client leaves, at a cost of one for each part."""
 
     async def parts() -> AsyncIterator[str]:
         while True:
@@ -48,7 +48,7 @@ async def stream(
 
 @app.get("/stats")
 async def stats() -> dict[str, object]:
-    """How the exchanges of this worker go."""
+    """Returns the statistics of this worker's exchanges."""
     agent.start()
     (exchanges,) = agent.stats().exchanges
     known = {name: each.keys for name, each in agent.stats().limits.items() if each.keys}

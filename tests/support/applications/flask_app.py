@@ -1,4 +1,4 @@
-"""An application of Flask's behind limits, to be loaded before its server forks."""
+"""A Flask application behind limits, to be loaded before its server forks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def item(number: str) -> str:
 @app.get("/stream")
 @limits.limit("100000/day", name="tokens", cost=ESTIMATE, settle=SPENT)
 def stream() -> flask.Response:
-    """Goes on until the client goes away, and costs one for each part."""
+    """Streams until the client leaves, at a cost of one for each part."""
     outcome = limits.current_outcome
     assert outcome is not None
 
@@ -48,7 +48,7 @@ def stream() -> flask.Response:
 
 @app.get("/stats")
 def stats() -> dict[str, object]:
-    """How the exchanges of this worker go."""
+    """Returns the statistics of this worker's exchanges."""
     agent.start()
     (exchanges,) = agent.stats().exchanges
     known = {name: each.keys for name, each in agent.stats().limits.items() if each.keys}

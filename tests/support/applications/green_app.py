@@ -1,4 +1,4 @@
-"""An application of Flask's behind several kinds of limits, for a server with green threads."""
+"""A Flask application behind several kinds of limits, for a server with green threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URLs that nobody has imported before the first request, with a view that is exempt."""
+"""URLs that are first imported at the first request, with a view that is exempt."""
 
 from __future__ import annotations
 

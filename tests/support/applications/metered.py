@@ -1,4 +1,4 @@
-"""A server that limits whoever calls it, and says so."""
+"""A server that limits its callers, and announces the limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Metered(ThreadingHTTPServer):
 
     @property
     def origin(self) -> str:
-        """The key of calls to it."""
+        """Returns the key of calls to it."""
         return f"127.0.0.1:{self.server_port}"
 
 
@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # so the library calls it
-        """Say nothing."""
+        """Prints nothing."""
 
 
 @contextmanager

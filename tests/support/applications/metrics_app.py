@@ -1,4 +1,4 @@
-"""An application whose workers write their metrics down, for any of them to tell; loaded before its server forks."""
+"""An application whose workers write metrics to files, so that each can show all; loaded before a fork."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ agent.look()
 
 
 def app(request: dict[str, object], start_response: Callable[[str, list[tuple[str, str]]], object]) -> Iterable[bytes]:
-    """Decide, and say which process has; or under /metrics say what all have decided."""
+    """Decides, and answers with the process's number; under /metrics answers with the metrics of all processes."""
     start_response("200 OK", [("Content-Type", "text/plain")])
     if request["PATH_INFO"] != "/metrics":
         login.allow("ada")

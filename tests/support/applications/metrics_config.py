@@ -1,4 +1,4 @@
-"""The settings of a gunicorn whose workers write their metrics down."""
+"""The settings of a gunicorn whose workers write their metrics to files."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ANSWER_S_MAX: Final = 30.0
 
 
 class Served:
-    """A command that serves HTTP on a port of its own, for which `{port}` stands; there from when it answers."""
+    """A command that serves HTTP on a port of its own, which replaces `{port}`; it is ready once it answers."""
 
     def __init__(self, *command: str, cwd: Path, **variables: str) -> None:
         self.port = free_port()
@@ -33,7 +33,7 @@ class Served:
         )
 
     def get(self, path: str) -> tuple[int, dict[str, str]]:
-        """The status and the header fields of an answer; on a connection of its own, so that any worker may answer."""
+        """Returns the status and the header fields of an answer; each call connects anew, to any worker."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S_MAX)
         try:
             connection.request("GET", path)
@@ -44,7 +44,7 @@ class Served:
             connection.close()
 
     def status(self, path: str) -> int:
-        """The status alone; 0 as long as nobody listens."""
+        """Returns the status alone; 0 while no process listens."""
         try:
             return self.get(path)[0]
         except ConnectionError:

@@ -28,7 +28,7 @@ ROUTES: Final = ("/login", "/page")
 
 
 def rules(prefix: str = "") -> list[Rule]:
-    """One request an hour for each place, however many clients there are."""
+    """Returns rules that admit one request an hour for each place, however many clients there are."""
     return [
         Rule(limits="1/hour", name="login", paths=[f"{prefix}/login"], key_func=everybody),
         Rule(limits="1/hour", name="items", paths=[f"{prefix}/items/{{id}}"], key_func=everybody),
@@ -37,7 +37,7 @@ def rules(prefix: str = "") -> list[Rule]:
 
 
 def plant() -> None:
-    """Decides by a comparison of texts about requests that ask for it."""
+    """Decides requests with the field `x-planted` by a comparison of texts."""
     find = Places.find
 
     def find_as_before(self: Places, request: Any) -> str | None:
@@ -88,7 +88,7 @@ def litestar() -> Any:
     def handler(path: str) -> Any:
         @route(path, http_method=["GET", "POST", "HEAD"], name=path, status_code=200, response_headers={REACHED: "yes"})
         async def endpoint() -> None:
-            """Answer nothing but the field."""
+            """Answers with nothing but the field."""
 
         return endpoint
 
@@ -102,7 +102,7 @@ def limited(app: Any, prefix: str = "") -> Any:
 
 
 def with_middleware(app: Any) -> Any:
-    """The application with the limits as one of its own middlewares."""
+    """Returns the application with the limits as one of its own middlewares."""
     from reconverge.integrations.asgi import RateLimitMiddleware
 
     app.add_middleware(RateLimitMiddleware, rules=rules(), agent="memory://")
@@ -134,7 +134,7 @@ def serve_asgi(app: Any, port: int, **settings: Any) -> None:
 
 
 def flask(prefix: str = "") -> Any:
-    """Flask, with its views in a blueprint if there is a prefix."""
+    """Serves Flask, with its views in a blueprint if there is a prefix."""
     import flask
 
     app = flask.Flask("spelled")
@@ -151,7 +151,7 @@ def flask(prefix: str = "") -> Any:
 
 
 def flask_inside(prefix: str = "") -> Any:
-    """Flask with the limits around its own WSGI application."""
+    """Serves Flask with the limits around its own WSGI application."""
     from reconverge.integrations.wsgi import RateLimitMiddleware
 
     app = flask(prefix)
@@ -160,7 +160,7 @@ def flask_inside(prefix: str = "") -> Any:
 
 
 def flask_extension() -> Any:
-    """Flask with the extension, and a limit on all views that has paths."""
+    """Serves Flask with the extension, and a limit on all views that has paths."""
     from reconverge.integrations.flask import Limits
 
     app = flask()
@@ -171,7 +171,7 @@ def flask_extension() -> Any:
 
 
 def dispatched(app: Any, *, outside: bool) -> Any:
-    """Werkzeug's dispatcher with an application at `/api`, and the limits outside of it or within."""
+    """Serves Werkzeug's dispatcher with an application at `/api`, and the limits outside of it or within."""
     from werkzeug.exceptions import NotFound
     from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
@@ -185,7 +185,7 @@ def dispatched(app: Any, *, outside: bool) -> Any:
 def serve_wsgi(app: Any, port: int) -> None:
     class Silent(WSGIRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # as the base class calls it
-            """Say nothing."""
+            """Prints nothing."""
 
     with make_server("127.0.0.1", port, app, handler_class=Silent) as server:
         server.serve_forever()
@@ -199,7 +199,7 @@ def serve_werkzeug(app: Any, port: int) -> None:
 
 
 def serve_gunicorn(name: str, port: int) -> None:
-    """Serve by gunicorn, in place of this process, what `application` returns for a name."""
+    """Replaces this process by a gunicorn that serves the application of that name."""
     command = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{port}", "--log-level", "critical"]
     command += ["--no-control-socket", f"tests.support.applications.spelled_app:application({name!r})"]
     os.chdir(Path(__file__).parents[3])
@@ -215,7 +215,7 @@ def application(name: str) -> Any:
 
 
 def django(*, serve: Callable[[Any], None] | None, asgi: bool = False, script_name: str | None = None) -> Any:
-    """Django, whose views are reached by plain patterns, by one that ends with `$`, and by one that ignores case."""
+    """Serves Django, whose views have plain patterns, one that ends with `$`, and one that ignores case."""
     import django
     from django.conf import settings
 
@@ -261,7 +261,7 @@ def django(*, serve: Callable[[Any], None] | None, asgi: bool = False, script_na
 
 
 def serve_aiohttp(port: int, *, mount: str = "", outside: bool = True) -> None:
-    """Serve aiohttp by its own server; the limits outside of a mounted application, or within."""
+    """Serves aiohttp by its own server, with the limits outside of a mounted application or within."""
     from aiohttp import web
 
     from reconverge.integrations.aiohttp import Limits
@@ -327,7 +327,7 @@ SERVERS: Final[dict[str, tuple[str, Callable[[int], object]]]] = {
     "aiohttp, within /api": ("/api", lambda port: serve_aiohttp(port, mount="/api", outside=False)),
     "aiohttp, outside of /api": ("/api", lambda port: serve_aiohttp(port, mount="/api")),
 }
-"""By name: what the paths of clients begin with, and what serves them at a port."""
+"""By name: the beginning of the clients' paths, and a function that serves at a port."""
 
 
 def main(words: Iterable[str]) -> None:

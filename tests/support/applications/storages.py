@@ -1,4 +1,4 @@
-"""Storages of ours, as users of the library `limits` have them: by a string, and under one of its strategies."""
+"""Our storages, as users of the library `limits` choose them: by a string, and under one of its strategies."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ from tests.support.waiting import eventually
 
 
 def uvicorn_of(app: Any) -> uvicorn.Server:
-    """A server of an application on a port of its own."""
+    """Returns a server of an application on a port of its own."""
     return uvicorn.Server(uvicorn.Config(app, port=free_port(), log_level="error", lifespan="off"))
 
 
 @contextmanager
 def running(server: uvicorn.Server) -> Iterator[int]:
-    """The port of a server that listens while the block lasts."""
+    """Yields the port of a server that listens until the block ends."""
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

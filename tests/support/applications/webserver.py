@@ -1,4 +1,4 @@
-"""Real servers of real applications, and clients that look at every response."""
+"""Real servers of real applications, and clients that check every response."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tests.support.waiting import eventually
 
 WORKERS: Final = 4
 LOOK_PAUSE_S: Final = 0.1
-"""Between looks at whether all workers are there: each look is sixteen requests, which delay those that still start."""
+"""The seconds between two checks whether all workers have started: each is sixteen requests, which delay the start."""
 FASTAPI: Final = "FastAPI under uvicorn"
 FLASK: Final = "Flask under gunicorn"
 KEY: Final = "x-key"
 
 
 def command_of(name: str, port: int) -> list[str]:
-    """How an application is served, with four workers."""
+    """Returns the command that serves an application with four workers."""
     if name == FASTAPI:
         server = ["uvicorn", "tests.support.applications.fastapi_app:app"]
         server += ["--workers", str(WORKERS), "--port", str(port)]
-        # From this address uvicorn would believe forwarding headers itself, before anybody else looks.
+        # uvicorn would believe forwarding headers from this address itself, before the application sees them.
         server += ["--no-proxy-headers", "--log-level", "warning", "--no-access-log"]
-        # Another parser, which is taken where it is installed, lets fields of any size through.
+        # Another parser, which is used if it is installed, lets fields of any size through.
         server += ["--http", "h11"]
         return [sys.executable, "-m", *server, "--host", "127.0.0.1"]
     server = ["gunicorn", "--preload", "--workers", str(WORKERS), "--worker-class", "gthread", "--threads", "4"]
@@ -57,11 +57,11 @@ class WebServer:
         )
 
     def wait_for_all_workers(self) -> None:
-        """Until each has answered, and has heard from the hub."""
+        """Waits until each worker has answered, and has an answer of the hub."""
         ready: set[int] = set()
 
         def look() -> bool:
-            # The worker that has answered least is as likely to be next as any: ask many at once.
+            # Many requests at once, as the last worker is no likelier than others to get the next one.
             with ThreadPoolExecutor(2 * WORKERS) as threads:
                 answers = list(threads.map(lambda _: self._stats(), range(4 * WORKERS)))
             ready.update(answer["process"] for answer in answers if answer and answer["ready"])
@@ -77,12 +77,12 @@ class WebServer:
         return dict(json.loads(response.body))
 
     def stop(self) -> str:
-        """Stop it gracefully; returns what it complained of."""
+        """Stops the server in good order. Returns the errors that it has printed."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.communicate(timeout=PROCESS_S_MAX)[1]
 
     def kill(self) -> None:
-        """End it and its workers in any case."""
+        """Kills the server and its workers."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate(timeout=PROCESS_S_MAX)
@@ -107,7 +107,7 @@ def get(port: int, path: str, key: str, connection: HTTPConnection | None = None
 
 
 def ask_often(port: int, key: str, *, clients: int, requests: int) -> list[Reply]:
-    """So many requests of each client, all at once."""
+    """Makes requests for each client, all at once."""
 
     def ask(_client: int) -> list[Reply]:
         connection = HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
@@ -125,7 +125,7 @@ def statuses(answers: list[Reply]) -> Counter[int]:
 
 
 def check_fields(headers: dict[str, str], *, refused: bool) -> None:
-    """Raise unless the fields parse as structured fields, and fit together."""
+    """Raises AssertionError unless the fields parse as structured fields, and fit together."""
     policies, limits = parsed(headers["ratelimit-policy"]), parsed(headers["ratelimit"])
     assert limits, "nothing is said"
     assert limits[0].value == policies[0].value, "the binding one is not the first"
@@ -142,7 +142,7 @@ def check_fields(headers: dict[str, str], *, refused: bool) -> None:
 
 
 def parsed(text: str) -> Any:
-    """A List of structured fields, read by somebody else's parser."""
+    """Returns a List of structured fields, read by another project's parser."""
     found = List()
     found.parse(text.encode("ascii"))
     return found

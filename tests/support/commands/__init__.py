@@ -1,1 +1,1 @@
-"""Running commands, and reading what they print."""
+"""Runs commands, and reads their output."""

@@ -1,4 +1,4 @@
-"""A vocabulary for tests of the doctor: ask it, and read what it says."""
+"""A vocabulary for tests of the doctor: runs it, and reads its output."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Checked:
         return [finding for finding in self.report["findings"] if finding["check"] == check]
 
     def only(self, check: str) -> dict[str, str]:
-        """The one thing that was found by a check."""
+        """Returns the only finding of a check."""
         (finding,) = self.findings(check)
         return finding
 
     def at(self, level: str) -> list[str]:
-        """The checks that came out at this level. Round trips and clocks depend on the machine, and are left out."""
+        """Returns the checks with a finding at this level, without those that depend on the machine."""
         findings = (finding for finding in self.report["findings"] if finding["check"] not in ("round trip", "clock"))
         return [finding["check"] for finding in findings if finding["level"] == level]
 
@@ -68,7 +68,7 @@ def check(url: str, *options: str) -> Checked:
 
 
 def say_here(*words: str) -> Said:
-    """Run a command of these words within this process, on a terminal of eighty columns, with no hub by default."""
+    """Runs a command in this process, on a terminal of eighty columns, with no hub by default."""
     stdout, stderr = StringIO(), StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
         patch.setattr(sys, "argv", ["reconverge", *words])
@@ -94,7 +94,7 @@ def said_by(*words: object) -> Said:
 
 
 def allow(server: RedisServer, *rules: str, keys: str = "~shop:*") -> str:
-    """Makes a user with exactly these rights; returns the URL with which it logs in."""
+    """Makes a user with exactly these rights. Returns the URL with which it logs in."""
     words = ("reset", "on", f">{PASSWORD}", "resetchannels", keys, "-@all", *rules)
     assert "+OK" == server.command("ACL", "SETUSER", USER, *words)
 

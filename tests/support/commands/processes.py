@@ -10,7 +10,7 @@ from tests.support.twin import PATHS, ROOT
 
 
 def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `reconverge`, with nothing of ours in the environment but what is given."""
+    """Runs `reconverge`, with no variables of ours in the environment but the given ones."""
     return run_python("-m", "reconverge", *map(str, words), **environment)
 
 

@@ -1,4 +1,4 @@
-"""A vocabulary for tests of `simulate` and `tune`: run them, and read what they say."""
+"""A vocabulary for tests of `simulate` and `tune`: runs them, and reads their output."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 
 
 def say(command: str, *options: str) -> Said:
-    """Run a command within this process, on a terminal of eighty columns, and without processes of its own."""
+    """Runs a command in this process, on a terminal of eighty columns, and without processes of its own."""
     return say_here(command, "--processes", "1", *options)
 
 
 def told(command: str, *options: str) -> Any:
-    """Runs a command with `--json`. Nothing else may be in its output."""
+    """Runs a command with `--json`, and returns its data. Nothing else may be in its output."""
     said = say(command, *options, "--json")
     return json.loads(said.stdout)
 
 
 def mistake(command: str, *options: str) -> str:
-    """The one sentence with which a command tells of a mistake; nothing may have been printed besides."""
+    """Returns the one sentence by which a command reports a mistake; it may print nothing else."""
     said = say(command, *options)
     sentence = said.stderr.removeprefix("reconverge: ")
 
@@ -36,8 +36,8 @@ def mistake(command: str, *options: str) -> str:
 
 
 def is_png(path: Path) -> bool:
-    """Whether it is a picture that can be decoded, and has more than one colour."""
-    from matplotlib.image import imread  # noqa: PLC0415  # it takes a while
+    """Returns whether the data are a picture that can be decoded, and has more than one colour."""
+    from matplotlib.image import imread  # noqa: PLC0415  # the import takes a while
 
     pixels = imread(path)
     return path.read_bytes().startswith(PNG_BEGIN) and pixels.ndim == 3 and pixels.min() < pixels.max()

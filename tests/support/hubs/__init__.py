@@ -1,1 +1,1 @@
-"""Odd hubs, what stands between an agent and a hub, and members at a broker."""
+"""Unusual hubs, relays between an agent and a hub, and members at a broker."""

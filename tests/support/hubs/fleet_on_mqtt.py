@@ -1,4 +1,4 @@
-"""Members at one broker whose elections need no waiting: they share a clock, which leaps while nobody answers."""
+"""Members at one broker whose elections need no waiting: they share a clock, which leaps while no member answers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from reconverge_sync.mqtt.usage import MqttUsage
 from tests.support.waiting import eventually_in_loop
 
 TENURE_NS: Final = 60 * SECOND_NS
-"""So long that no leader loses its place because the machine is busy."""
+"""A tenure so long that no leader loses its place because the machine is busy."""
 TIMEOUT_S: Final = 30.0
 
 
 class LeapingClock:
-    """The machine's clock, and by how much all members are ahead of it."""
+    """The machine's clock, with the time by which all members are ahead of it."""
 
     def __init__(self) -> None:
         self._ahead_ns = 0
@@ -35,14 +35,14 @@ class LeapingClock:
         return SystemClock.wall_ns()
 
     def leap(self) -> None:
-        """Let half a beat pass."""
+        """Lets half a beat pass."""
         self._ahead_ns += TENURE_NS // BEATS // 2
 
 
 class MqttFleet:
-    """All members of one namespace. `hub_clock`, if any, is where the hub's time comes from.
+    """All members of one namespace. `hub_clock`, if any, gives the hub's time.
 
-    A leader that stops waits for a report only if it `waits_to_give`: up to 7 s, in each test that has none.
+    A leader that stops waits for a report only if `waits_to_give`: up to 7 s, in each test in which none comes.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class MqttFleet:
         self.clock = LeapingClock()
         self.hubs: list[ImpatientHub] = []
         self._electing: ShardServer | None = None
-        """For whom time leaps, so that it does so once for all."""
+        """The server for which time leaps, so that it leaps once for all."""
 
     def join(self) -> ImpatientHub:
         hub = ImpatientHub(self)
@@ -63,21 +63,21 @@ class MqttFleet:
         return hub
 
     def servers(self, shard: int = 0) -> list[ShardServer]:
-        """Each connected member's part in that shard."""
+        """Returns the part of each connected member in that shard."""
         memberships = [hub._per_loop.thing for hub in self.hubs]
         return [membership.servers[shard] for membership in memberships if membership is not None]
 
     def ledgers(self, shard: int = 0) -> list[LedgerShard]:
-        """That of the leader, if there is one; there is never more than one."""
+        """Returns the leader's ledger, if there is a leader; there is never more than one."""
         return [server.candidate.ledger for server in self.servers(shard) if server.candidate.ledger is not None]
 
     def keepers(self, shard: int = 0) -> list[ImpatientHub]:
-        """The member that keeps the ledger, if there is one."""
+        """Returns the member that keeps the ledger, if there is one."""
         memberships = [(hub, hub._per_loop.thing) for hub in self.hubs]
         return [hub for hub, one in memberships if one is not None and one.servers[shard].candidate.ledger is not None]
 
     async def elect(self, server: ShardServer) -> None:
-        """Lets that member know of a leader; time passes in leaps while no member answers."""
+        """Waits until a member knows a leader; time passes in leaps while no member answers."""
 
         def can_ask() -> bool:
             if server.election.answering:
@@ -88,7 +88,7 @@ class MqttFleet:
             elections = [one.election for one in self.servers(server.shard)]
             answering = [election for election in elections if election.may_answer(now_ns, within_ns=0)]
             for election in answering:
-                election._next_ns = now_ns  # so that newcomers need not wait to hear of it
+                election._next_ns = now_ns  # so that new members need not wait to hear of it
             if not answering:
                 self.clock.leap()
             for hub in self.hubs:
@@ -138,7 +138,7 @@ class ImpatientHub(MqttHub):
         await super().close()
 
     async def dies(self) -> None:
-        """End this member as a crash does; if it is used again, it is another one."""
+        """Ends this member as a crash does; if it is used again, it is another one."""
         membership = self._per_loop.take()
         if membership is None:
             return
@@ -152,7 +152,7 @@ class ImpatientHub(MqttHub):
 
 
 class ShowingFleet:
-    """Two members in the place of one: the first is elected for all shards, and the second is what tests use."""
+    """Two members in the place of one: the first is elected for all shards, and tests use the second."""
 
     def __init__(self, url: str, *, hub_clock: Clock | None = None) -> None:
         self.fleet = MqttFleet(url, hub_clock=hub_clock)

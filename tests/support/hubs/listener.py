@@ -10,7 +10,7 @@ from typing import Self
 from tests.support.servers import free_port
 
 END_S = 0.2
-"""How long a connection may take to end by itself once the block is over, in seconds."""
+"""The time, in seconds, that a connection has to end by itself once the block is over."""
 
 
 class Listener:
@@ -26,7 +26,7 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """Where a hub finds it, or what is behind it."""
+        """Returns the URL for a hub."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> Self:

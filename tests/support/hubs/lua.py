@@ -1,4 +1,4 @@
-"""The merge rule in Lua, made to keep what a test's clock has not let go of."""
+"""The merge rule in Lua, changed so that it keeps all that is in force by a test's clock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from reconverge_sync.redis.lua.scripts import Script, script
 
 @contextmanager
 def keeping_all(scanned_max: int = rule.SCANNED_MAX) -> Iterator[None]:
-    """Lets scans of one batch read so many entries of other nodes, in both twins.
+    """Makes the script keep all data for an hour longer, and lets one scan read all entries of other nodes.
 
-    The server forgets by its own clock, and the test's says when anything is over: on a machine that is held up for
-    seconds the first would be ahead. So it keeps everything for an hour more.
+    The server forgets by its own clock, while a test's clock decides when something is over: on a machine that is held
+    up for seconds the first would be ahead.
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rule, "SCANNED_MAX", scanned_max)

@@ -7,7 +7,7 @@ from reconverge_sync.memory import MemoryHub
 
 
 class NoReader:
-    """A hub that can do what a hub must, and nothing else."""
+    """A hub with the methods that a hub must have, and no others."""
 
     shards = 1
 

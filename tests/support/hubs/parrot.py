@@ -1,4 +1,4 @@
-"""A server that has one answer to everything."""
+"""A server that has one answer to every message."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class Parrot(Listener):
                 says.write(self.reply)
                 await says.drain()
         except OSError:
-            return  # whoever hangs up has heard enough
+            return  # a client that hangs up needs no answer
         finally:
             says.close()

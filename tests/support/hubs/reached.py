@@ -1,4 +1,4 @@
-"""The claims about a hub that depend on the way to it, and those about what it keeps beside counts."""
+"""The claims about a hub that depend on the connection to it, and those about its stores."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from reconverge.testing.claims.uses import UseClaims
 
 
 class WayClaims(UseClaims, FleetClaims, ReadingClaims):
-    """Promises of a hub whose way differs from another one's, and whose merging does not.
+    """Promises of a hub that is reached in another way, and merges in the same way as another one.
 
-    Fleets exchange, readers read, connections close, and a server that is absent is told. What batches become is merged
-    by the same rule, which the full contract tries where it differs: in memory, by the script, among members.
+    Fleets exchange, readers read, connections close, and an absent server is reported. All these hubs merge batches by
+    the same rule, which the full contract tries where it differs: in memory, by the script, among members.
     """
 
 

@@ -1,4 +1,4 @@
-"""A relay between agents and a server that loses what passes through it, when told to."""
+"""A relay between agents and a server that loses messages on order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.support.hubs.listener import Listener
 
 
 class Relay(Listener):
-    """Listens on a port of its own, and passes everything on to another.
+    """Listens on a port of its own, and passes everything on to another port.
 
-    A new `target_port` is for connections made from then on. `lose_replies` and `lose_requests` are the shares of what
-    it swallows in either direction. What it swallows it swallows whole, and the connection stays open: its ends cannot
-    tell that from a slow network.
+    A new `target_port` is for connections made from then on. `lose_replies` and `lose_requests` are the shares of the
+    lost messages in either direction. A message is lost whole, and the connection stays open: its ends cannot tell that
+    from a slow network.
     """
 
     def __init__(self, target_port: int, *, seed: int = 0) -> None:
@@ -43,7 +43,7 @@ class Relay(Listener):
                 pump.cancel()
             says.close()
             server_out.close()
-            # Whoever is cut off does not matter: connections end when they end.
+            # The error of a connection that is cut off does not matter: connections end when they end.
             with contextlib.suppress(OSError):
                 await asyncio.gather(says.wait_closed(), server_out.wait_closed(), return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""The ways to a hub that suites of claims are tried on: each opens hubs for a suite that is inherited beside it."""
+"""The ways to a hub on which suites of claims are tried: each class opens hubs for a suite beside it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _numbers = count(1)
 
 
 class InMemory(Trial):
-    """The merge rule and nothing else."""
+    """A hub in memory: the merge rule and nothing else."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
         self.clock = clock
         return MemoryHub(clock=clock)
 
     def make_stranger(self, hub: Hub) -> Hub:
-        """Another one: they have nothing to share."""
+        """Returns another hub in memory: the two share nothing."""
         return MemoryHub(clock=self.clock)
 
     async def lose_data(self, hub: Hub) -> None:
@@ -49,7 +49,7 @@ class InMemory(Trial):
 
 
 class _ByUrl(Trial):
-    """At servers that a URL names: with the test's time unless they go by their own; each node has its connections."""
+    """Hubs at a URL, with the test's time or the servers' own; each node has connections of its own."""
 
     seeds = range(1)
     settings = SETTINGS
@@ -71,7 +71,7 @@ class _ByUrl(Trial):
         return self.open_hub(self.url, self.settings)
 
     def make_stranger(self, hub: Hub) -> Hub:
-        """Another fleet at the same place; another user's, where there are users."""
+        """Returns a hub of another fleet on the same server, with another user if there are users."""
         return self.open_hub(self.url.replace(LOGIN, ""), replace(self.settings, namespace="contract2"))
 
     def make_unreachable(self) -> Hub:
@@ -81,7 +81,7 @@ class _ByUrl(Trial):
         self.clear()
 
     def open_hub(self, url: str, settings: HubSettings) -> Hub:
-        """One more client, which has the script ask for the time where the servers go by their own."""
+        """Returns one more client; its script asks for the time if the servers use their own."""
         return self.opened(url, settings) if self.own_clock else self.opened(url, settings, clock=self.clock)
 
 
@@ -99,7 +99,7 @@ class OnRedis(_ByUrl):
 
 
 class OnCluster(_ByUrl):
-    """Eight shards on three masters."""
+    """Hubs with eight shards on three masters."""
 
     opened = ClusterHub
     nowhere = f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
@@ -115,7 +115,7 @@ class OnCluster(_ByUrl):
 
 
 class AtAService(_ByUrl):
-    """At the master that Sentinels name."""
+    """Hubs at the master that Sentinels name."""
 
     opened = SentinelHub
     nowhere = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{free_port()}/{SERVICE}"
@@ -131,18 +131,18 @@ class AtAService(_ByUrl):
 
 
 class Embedded(Trial):
-    """A server for each claim, which goes by the machine's clock."""
+    """Hubs with a server for each claim, which uses the machine's clock."""
 
     own_clock = True
     seeds = range(1)
 
     @pytest.fixture(autouse=True)
     def in_a_directory_of_its_own(self, short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The test has its server for itself."""
+        """Gives the test a server of its own."""
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """The first to use a server that does not run yet; the last one may still be ending."""
+        """Returns the first hub of a server that does not run yet; the last server may still be ending."""
         self.url = f"embedded://claims{next(_numbers)}"
         return EmbeddedHub(self.url, SETTINGS)
 
@@ -161,7 +161,7 @@ class Embedded(Trial):
 
 
 class AtABroker(Trial):
-    """Members of a fleet at a broker, by the protocol that `query` names; the member that is elected merges."""
+    """Members of a fleet at a broker, by the protocol that `query` names; the elected member merges."""
 
     query: ClassVar[str] = ""
     seeds = range(1)
@@ -175,7 +175,7 @@ class AtABroker(Trial):
         self.url = mosquitto.url
 
     def make_hub(self, clock: ManualClock) -> Hub:
-        """The first member of a fleet of its own."""
+        """Returns the first member of a fleet of its own."""
         return MqttFleet(f"{self.url}{self.query}", hub_clock=clock).join()
 
     def join(self, hub: Hub) -> Hub:
@@ -183,7 +183,7 @@ class AtABroker(Trial):
         return hub.fleet.join()
 
     def make_stranger(self, hub: Hub) -> Hub:
-        """A member of another fleet."""
+        """Returns a member of another fleet."""
         assert isinstance(hub, ImpatientHub)
         return MqttFleet(self.url + self.query, hub_clock=hub.fleet.hub_clock).join()
 
@@ -191,7 +191,7 @@ class AtABroker(Trial):
         return MqttHub(f"mqtt://127.0.0.1:{free_port()}", SETTINGS)
 
     async def lose_data(self, hub: Hub) -> None:
-        """The members that keep the ledger die."""
+        """Kills the members that keep the ledger."""
         assert isinstance(hub, ImpatientHub)
         for shard in range(hub.shards):
             for keeper in hub.fleet.keepers(shard):

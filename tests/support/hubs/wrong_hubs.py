@@ -27,7 +27,7 @@ def _cells(batch: Batch, change: Callable[[CellReport], CellReport]) -> Batch:
 
 
 def _told(name: str, change: Callable[[Batch], Batch]) -> type[MemoryHub]:
-    """A kind of hub to which each batch comes changed."""
+    """Returns a class of hubs to which each batch comes changed."""
 
     class Told(MemoryHub):
         async def exchange(self, batch: Batch) -> Answer:
@@ -38,7 +38,7 @@ def _told(name: str, change: Callable[[Batch], Batch]) -> type[MemoryHub]:
 
 
 def _answering(name: str, change: Callable[[Answer], Answer]) -> type[MemoryHub]:
-    """A kind of hub that changes each answer."""
+    """Returns a class of hubs that change each answer."""
 
     class Answering(MemoryHub):
         async def exchange(self, batch: Batch) -> Answer:
@@ -65,7 +65,7 @@ def _keyed(name: str, change: Callable[[str], str]) -> type[MemoryHub]:
 
 
 Generous = _answering("Generous", _each_answer(lambda cell: cell._replace(allowance=cell.allowance + 1)))
-"""Grants one more than it has."""
+"""Grants one more than is free."""
 Trusting = _told("Trusting", _each_report(lambda cell, batch: cell._replace(key=f"{batch.node} {cell.key}")))
 """Grants to each node as if it were the only one."""
 Patient = _told("Patient", lambda batch: batch._replace(lease_us=LEASE_MAX_US))
@@ -73,13 +73,13 @@ Patient = _told("Patient", lambda batch: batch._replace(lease_us=LEASE_MAX_US))
 Hasty = _told("Hasty", lambda batch: batch._replace(lease_us=batch.lease_us // 2))
 """Gives a node up before its lease is over."""
 Grand = _told("Grand", _each_limit(lambda limit: limit._replace(capacity=max(100, limit.capacity))))
-"""Goes by the largest capacity instead of the smallest."""
+"""Uses the largest capacity instead of the smallest."""
 Piecemeal = _told("Piecemeal", _each_report(lambda cell, _: cell._replace(ask=0)))
-"""Grants a part of what is asked for at once."""
+"""Grants a part of a cost that a node asks for as a whole."""
 Hoarding = _told(
     "Hoarding", _each_report(lambda cell, _: cell._replace(asked=cell.asked + 1) if cell.waiting else cell)
 )
-"""Grants to a node that asks more than waits."""
+"""Grants more than the waiting requests to a node that asks."""
 Unforgiving = _told("Unforgiving", _each_report(lambda cell, _: cell._replace(reset_us=0)))
 """Does not pass a reset on."""
 NameCounting = _told("NameCounting", lambda batch: batch._replace(account=batch.node))
@@ -89,27 +89,27 @@ LimitBlind = _told("LimitBlind", _each_limit(lambda limit: limit._replace(name="
 Reversing = _answering("Reversing", lambda answer: answer._replace(cells=answer.cells[::-1]))
 """Answers cells in another order than they were reported in."""
 Rounding = _told("Rounding", _each_report(lambda cell, _: cell._replace(current=int(float(f"{cell.current:.6g}")))))
-"""Keeps numbers as if six digits were enough."""
+"""Rounds numbers to six digits."""
 Shardless = _told("Shardless", lambda batch: batch._replace(shard=0))
 """Keeps all shards in one place."""
 Forgetful = _answering("Forgetful", _each_answer(lambda cell: cell._replace(previous=0, last_demand=0)))
-"""Knows nothing of the window before."""
+"""Forgets the use of the window before."""
 Mangling = _keyed("Mangling", str.casefold)
-"""Puts keys into some other form, as a careless encoding does."""
+"""Changes keys, as a careless encoding does."""
 Stripping = _keyed("Stripping", str.strip)
-"""Takes white space for padding."""
+"""Strips white space from keys."""
 Normalizing = _keyed("Normalizing", lambda key: unicodedata.normalize("NFC", key))
-"""Takes letters for the same that look the same."""
+"""Treats letters that look the same as the same."""
 Truncating = _keyed("Truncating", lambda key: key.split("\x00", 1)[0])
-"""Ends keys where a string of C would."""
+"""Ends keys at a zero byte, as C does."""
 Shortening = _keyed("Shortening", lambda key: key.encode()[:255].decode(errors="ignore"))
-"""Has room for 255 bytes only."""
+"""Keeps only 255 bytes of a key."""
 Tagged = _keyed("Tagged", lambda key: key.partition("{")[2].partition("}")[0] or key)
-"""Goes by what stands between braces, as a Redis Cluster does."""
+"""Uses only the text between braces, as a Redis Cluster does."""
 
 
 class Maximum(MemoryHub):
-    """Keeps the largest count it was ever told, as if counts could only rise."""
+    """Keeps the largest count that it ever received, as if counts could only rise."""
 
     def __init__(self, *, clock: Clock | None = None, shards: int = 1) -> None:
         super().__init__(clock=clock, shards=shards)
@@ -174,7 +174,7 @@ class Noting(MemoryHub):
 
 
 class Renumbering(MemoryHub):
-    """Takes whatever comes for news, as if messages came once and in order."""
+    """Takes every batch for a new one, as if messages came once and in order."""
 
     async def exchange(self, batch: Batch) -> Answer:
         self._numbers = getattr(self, "_numbers", count(1))
@@ -191,7 +191,7 @@ class Ungrateful(MemoryHub):
 
 
 class Promising(MemoryHub):
-    """Grants to nodes that ask, and takes no note of it."""
+    """Grants to nodes that ask, and does not count the grants."""
 
     async def exchange(self, batch: Batch) -> Answer:
         answer = await super().exchange(batch)
@@ -205,7 +205,7 @@ class Promising(MemoryHub):
 
 
 class Whole(MemoryHub):
-    """Knows no parts of a request: what fades of one on each of several nodes is of no use."""
+    """Grants whole requests only: parts that fade on several nodes are of no use to it."""
 
     async def exchange(self, batch: Batch) -> Answer:
         with pytest.MonkeyPatch.context() as patched:
@@ -214,7 +214,7 @@ class Whole(MemoryHub):
 
 
 class Lavish(MemoryHub):
-    """Deals out of long windows as of short ones: by far more than a node that vanishes should take along."""
+    """Grants as much of long windows as of short ones: far more than a vanished node should keep."""
 
     async def exchange(self, batch: Batch) -> Answer:
         windows_us = [limit.window_us * max(1, limit.capacity // limit.quota) for limit in batch.limits]
@@ -222,7 +222,7 @@ class Lavish(MemoryHub):
 
 
 class Anonymous(MemoryHub):
-    """Calls its data by the same name whatever happens to them."""
+    """Keeps the name of its data, even if they are lost."""
 
     async def exchange(self, batch: Batch) -> Answer:
         answer = await super().exchange(batch._replace(generation=""))
@@ -230,7 +230,7 @@ class Anonymous(MemoryHub):
 
 
 class Restless(MemoryHub):
-    """Calls its data by another name in every answer."""
+    """Gives its data another name in every answer."""
 
     async def exchange(self, batch: Batch) -> Answer:
         self._numbers = getattr(self, "_numbers", count(1))
@@ -239,7 +239,7 @@ class Restless(MemoryHub):
 
 
 class Curt(MemoryHub):
-    """Tells nodes that it refuses nothing else."""
+    """Reports only refusals to nodes, and nothing else."""
 
     async def exchange(self, batch: Batch) -> Answer:
         answer = await super().exchange(batch)
@@ -247,7 +247,7 @@ class Curt(MemoryHub):
 
 
 class Unlearned(MemoryHub):
-    """Deals allowances out again that were granted before its data were lost."""
+    """Grants allowances again that it had granted before its data were lost."""
 
     async def exchange(self, batch: Batch) -> Answer:
         if batch.generation not in ("", self._shards[0].generation):
@@ -267,7 +267,7 @@ class Faithful(MemoryHub):
 
 
 class Confused(MemoryHub):
-    """Leaves a cancelled exchange's answer in the line, where the next one reads it."""
+    """Leaves the answer to a cancelled exchange in the line, where the next exchange reads it."""
 
     async def exchange(self, batch: Batch) -> Answer:
         self._unread: list[Answer] = getattr(self, "_unread", [])
@@ -277,7 +277,7 @@ class Confused(MemoryHub):
 
 
 class Single(MemoryHub):
-    """Can only make one exchange at a time."""
+    """Can make only one exchange at a time."""
 
     async def exchange(self, batch: Batch) -> Answer:
         if getattr(self, "_busy", False):
@@ -289,7 +289,7 @@ class Single(MemoryHub):
 
 
 class OnceClosed(MemoryHub):
-    """Is closed for good."""
+    """Can be closed only for good."""
 
     _closed = False
 
@@ -305,7 +305,7 @@ class OnceClosed(MemoryHub):
 
 
 class Frank(MemoryHub):
-    """Is not there, and says so in its client's words."""
+    """Is not there, and raises its client's own errors."""
 
     async def exchange(self, batch: Batch) -> Answer:
         raise ConnectionRefusedError(111, "Connection refused")
@@ -315,7 +315,7 @@ class Frank(MemoryHub):
 
 
 class Requeuing(RedisHub):
-    """Sends differences, and sends them again when there was no answer, as is usually done."""
+    """Sends differences, and sends them again if there was no answer, as is usual."""
 
     def __init__(self, url: str, settings: HubSettings) -> None:
         super().__init__(url, settings)
@@ -335,7 +335,7 @@ class Requeuing(RedisHub):
 
 
 class Dropping(Requeuing):
-    """Sends each difference once, whatever becomes of it, as is done where that is known to count twice."""
+    """Sends each difference once, even if it is lost, as is done to avoid counting twice."""
 
     async def exchange(self, batch: Batch) -> Answer:
         counted = self._counted

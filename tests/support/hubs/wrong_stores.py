@@ -1,4 +1,4 @@
-"""Hubs in memory with one fault each in how they keep settings, contracts or snapshots."""
+"""Hubs in memory with one fault each in their stores of settings, contracts or snapshots."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from reconverge_sync.memory import MemoryHub
 
 
 class Cached(MemoryHub):
-    """Goes on reading what it has read once."""
+    """Returns for ever what it has read once."""
 
     first: bytes | None = None
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """The first."""
+        """Returns the first settings that were read."""
         self.first = self.first or await super().read(bytes_max=bytes_max)
         return self.first
 
@@ -28,10 +28,10 @@ class CutSettings(MemoryHub):
 
 
 class Empty(MemoryHub):
-    """Does not tell nothing from something empty."""
+    """Treats nothing and an empty text as the same."""
 
     async def read(self, *, bytes_max: int) -> bytes | None:
-        """Never None."""
+        """Returns a text, never None."""
         return await super().read(bytes_max=bytes_max) or b""
 
 
@@ -39,7 +39,7 @@ class Unconditional(MemoryHub):
     """Replaces an index even if another writer has changed it since it was read."""
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Always done."""
+        """Replaces the index, and returns True."""
         read = await super().read_index(bytes_max=bytes_max)
         return await super().swap_index(payload, over=read, bytes_max=bytes_max, keep_s=keep_s)
 
@@ -53,16 +53,16 @@ class CutPages(MemoryHub):
 
 
 class KnowsAllPages(MemoryHub):
-    """Says of all pages that they are there."""
+    """Reports that no page is missing."""
 
     async def keep_pages(self, digests: Any, *, keep_s: float) -> list[str]:
-        """None is missing."""
+        """Returns an empty list."""
         await super().keep_pages(digests, keep_s=keep_s)
         return []
 
 
 class Endless(MemoryHub):
-    """Keeps what has ended."""
+    """Keeps data that have expired."""
 
     async def leave_snapshot(self, name: str, payload: bytes, *, keep_s: float) -> bool:
         return await super().leave_snapshot(name, payload, keep_s=1000 * keep_s)
@@ -77,7 +77,7 @@ class Open(MemoryHub):
 
 
 class Closing(MemoryHub):
-    """Has a second console close the first one."""
+    """Lets a second console end the time of the first one."""
 
     async def watch(self, *, keep_s: float) -> None:
         self._board._until_us = 0
@@ -85,7 +85,7 @@ class Closing(MemoryHub):
 
 
 class CutSnapshots(MemoryHub):
-    """Keeps the beginning of a snapshot."""
+    """Keeps only the beginning of a snapshot."""
 
     async def snapshots(self) -> Mapping[str, bytes]:
         return {name: payload[:100] for name, payload in (await super().snapshots()).items()}

@@ -1,1 +1,1 @@
-"""Nodes without a network, and what an exact count would answer in their place."""
+"""Nodes without a network, and exact counts to compare them with."""

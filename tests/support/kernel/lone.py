@@ -1,4 +1,4 @@
-"""A vocabulary for tests of decisions: a node that has nobody to meet, and time that passes when told to."""
+"""A vocabulary for tests of decisions: a node without a hub, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOON_S = 1_515_153_600.0
 
 
 class Lone:
-    """A node without a hub, and one limit on it; asked about one key unless told otherwise."""
+    """A node without a hub, with one limit; it is asked about one key unless another is given."""
 
     def __init__(self, limit: Limit | str, *, algorithm: str | None = None, keys_max: int = 1000) -> None:
         self.clock = ManualClock(NOON_S)
@@ -26,18 +26,18 @@ class Lone:
         return sum(self.limiter.allow(key, cost) for _ in range(attempts))
 
     def hits(self, cost: int = 1, key: str = "ada") -> Decision:
-        """Ask once, for an answer with its grounds."""
+        """Asks once. Returns the decision with its grounds."""
         return self.limiter.hit(key, cost)
 
     def passes(self, seconds: float = 0.0, *, ns: int = 0) -> None:
         self.clock.advance_ns(round(seconds * SECOND_NS) + ns)
 
     def at(self, minutes: int, seconds: int) -> None:
-        """Let time pass until so many minutes and seconds past noon."""
+        """Lets time pass until a number of minutes and seconds past noon."""
         moment_ns = (round(NOON_S) + 60 * minutes + seconds) * SECOND_NS
         self.clock.advance_ns(moment_ns - self.clock.wall_ns())
 
 
 def in_ns(seconds: float) -> int:
-    """The whole nanoseconds that an answer in seconds stands for; exact up to a hundred days."""
+    """Returns a number of seconds as whole nanoseconds; exact up to a hundred days."""
     return round(Fraction(seconds) * SECOND_NS)

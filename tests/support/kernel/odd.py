@@ -1,15 +1,15 @@
-"""Values that no caller should hand in, names for them, and a clock that can be broken."""
+"""Values that no caller should pass, names for them, and a clock that can fail."""
 
 from __future__ import annotations
 
 from reconverge.clock import ManualClock
 
 HUGE = 10**5000
-"""Python refuses to write this out."""
+"""A number that Python refuses to print."""
 
 
 def named(value: object) -> str:
-    """A short name that any terminal can show."""
+    """Returns a short name that any terminal can show."""
     return "huge" if value in (HUGE, -HUGE) else ascii(value)[:20]
 
 

@@ -25,12 +25,12 @@ class Pair(Talkers):
         self.all_speak(3)
 
     def lease_ends(self) -> None:
-        """Nothing is said until a millisecond after the lease, when the hub has given up on the node as well."""
+        """Lets time pass without exchanges until the lease is over by a millisecond, also at the hub."""
         shard = self.node.kernel.shards[0]
         self.clock.advance_ns(shard.lease_until_ns + MILLISECOND_NS - self.clock.monotonic_ns())
 
     def hears(self, status: Status) -> None:
-        """The batch under way gets an answer of that status, with nothing in it."""
+        """Delivers an empty answer with that status to the batch under way."""
         flight, self.node.flight = self.node.flight, None
         assert flight is not None
         answer = Answer(self.clock.wall_ns() // 1000, flight.batch.generation, status, ())
@@ -38,6 +38,6 @@ class Pair(Talkers):
 
 
 def name_number(batch: Batch) -> tuple[str, int]:
-    """Whose name it is, and which of that account's names."""
+    """Returns the account of a name, and the number of the name in that account."""
     account, _, number = batch.node.rpartition(".")
     return account, int(number)

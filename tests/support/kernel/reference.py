@@ -1,4 +1,4 @@
-"""The algorithms as one would explain them: brute force over all that was ever charged, in exact fractions."""
+"""The algorithms as they are usually explained: brute force over all charges, in exact fractions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Reference(Protocol):
         ...
 
     def charge(self, at_ns: int, cost: int) -> None:
-        """A cost is used up."""
+        """Charges a cost."""
         ...
 
     def forget(self) -> None:
-        """The key is reset."""
+        """Resets the key."""
         ...
 
 
 class FixedWindow:
-    """All that was charged since the window began."""
+    """Counts all charges since the window began."""
 
     def __init__(self, limit: Limit) -> None:
         self.capacity = limit.quota
@@ -50,7 +50,7 @@ class FixedWindow:
 
 
 class SlidingWindow(FixedWindow):
-    """All that was charged since the window began, and of the window before as much as is still in sight."""
+    """Counts all charges since the window began, and of the window before as much as is still covered."""
 
     def used(self, at_ns: int) -> Fraction:
         window, passed_ns = divmod(at_ns, self._window_ns)
@@ -59,7 +59,7 @@ class SlidingWindow(FixedWindow):
 
 
 class SlidingSlices(FixedWindow):
-    """All that was charged in the slice of this moment, and in as many before it as make up a window with it."""
+    """Counts all charges in the slice of this moment, and in as many slices before it as make up a window with it."""
 
     def __init__(self, limit: Limit) -> None:
         super().__init__(limit)
@@ -74,9 +74,9 @@ class SlidingSlices(FixedWindow):
 
 
 class SlicesInDebt:
-    """Slices by slices: what is settled beyond a full window counts as charged as soon as there is room for it.
+    """Computes slices one by one: a cost settled beyond a full window counts as charged as soon as there is room.
 
-    Everything is by the number of a slice. What is given back is taken from the slice in which it was charged.
+    All moments are numbers of slices. A refund is taken from the slice in which the cost was charged.
     """
 
     def __init__(self, limit: Limit) -> None:
@@ -95,7 +95,7 @@ class SlicesInDebt:
         return later._window() + later._owed
 
     def charge(self, at_ns: int, cost: int) -> int:
-        """A cost that fits is used up; returns the number of its slice."""
+        """Charges a cost that fits. Returns the number of its slice."""
         self.advance(at_ns)
         self._add(cost)
         return self._slice
@@ -112,7 +112,7 @@ class SlicesInDebt:
             self._pay()
 
     def advance(self, at_ns: int) -> None:
-        """Go there slice by slice, paying off what is owed."""
+        """Goes to a slice, slice by slice, and pays off the debt on the way."""
         until = int(at_ns // self._slice_ns)
         self._present = until if self._present is None else self._present
         while self._present < until:
@@ -137,14 +137,14 @@ class SlicesInDebt:
 
 
 class SlidingLog(FixedWindow):
-    """All that was charged less than a window ago."""
+    """Counts all charges of less than a window ago."""
 
     def used(self, at_ns: int) -> Fraction:
         return Fraction(sum(cost for charged_ns, cost in self._charges if at_ns - charged_ns < self._window_ns))
 
 
 class TokenBucket:
-    """Tokens trickle in up to the capacity, and each charge takes some out."""
+    """Tokens flow in up to the capacity, and each charge takes some out."""
 
     def __init__(self, limit: Limit) -> None:
         self.capacity = limit.capacity
@@ -167,7 +167,7 @@ class TokenBucket:
 
 
 class VirtualScheduling:
-    """GCRA as ITU-T I.371 words it: each unit of cost moves the theoretical arrival time on by one increment."""
+    """GCRA in the words of ITU-T I.371: each unit of cost moves the theoretical arrival time on by one increment."""
 
     def __init__(self, limit: Limit) -> None:
         self.capacity = limit.capacity

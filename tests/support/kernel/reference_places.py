@@ -1,4 +1,4 @@
-"""Where windows begin and how buckets refill, as one would explain it: brute force over all that was ever charged."""
+"""Beginnings of windows and refills of buckets, as they are usually explained: brute force over all charges."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PAGES: dict[int, Callable[[datetime], Hashable]] = {
     30 * DAY_S: lambda local: (local.year, local.month),
     360 * DAY_S: lambda local: local.year,
 }
-"""The page of a calendar, by the length of the window that stands for it."""
+"""The page of a calendar that stands for a window, by the window's length."""
 
 
 class PlacedReference(Reference, Protocol):
-    """A reference that also knows when something happens by itself."""
+    """A reference that also knows at what moments something happens by itself."""
 
     def edge_ns(self, at_ns: int) -> int:
-        """When the next window opens, or the present one ends, after that moment."""
+        """Returns the moment after `now_ns` at which the next window opens, or the present one ends."""
         ...
 
     def asked(self, at_ns: int) -> None:
-        """Somebody asks about the key, for the first time perhaps."""
+        """Notes a request for the key, perhaps the first one."""
         ...
 
 
@@ -43,7 +43,7 @@ def page(limit: Limit, at_ns: int) -> Hashable:
 
 
 class Calendar:
-    """All that was charged while the calendar showed what it shows now."""
+    """Counts all charges since the calendar has had its present page."""
 
     def __init__(self, limit: Limit) -> None:
         self.capacity = limit.quota
@@ -61,7 +61,7 @@ class Calendar:
         self._charges.clear()
 
     def edge_ns(self, at_ns: int) -> int:
-        """Looks for the edge minute by minute, as no zone turns a page in between."""
+        """Finds the edge minute by minute, as no zone turns a page in between."""
         now = page(self._limit, at_ns)
         minute = at_ns // (60 * SECOND_NS) + 1
         for step in (DAY_S // 60, 60, 1):
@@ -74,7 +74,7 @@ class Calendar:
 
 
 class FirstHit:
-    """A window begins with the first charge, lasts as long as it lasts, and the next begins with the first after it."""
+    """A window begins with the first charge, and the next one with the first charge after its end."""
 
     def __init__(self, limit: Limit) -> None:
         self.capacity = limit.quota
@@ -85,7 +85,7 @@ class FirstHit:
         return Fraction(sum(self._windows[-1][1]) if self._open(at_ns) else 0)
 
     def charge(self, at_ns: int, cost: int) -> None:
-        """Charges; a cost of nothing is no charge."""
+        """Charges a cost; 0 is no charge."""
         if cost > 0 and not self._open(at_ns):
             self._windows.append((at_ns, []))
         if cost > 0:
@@ -105,7 +105,7 @@ class FirstHit:
 
 
 class Tokens:
-    """A bucket of tokens that begins with some of them, and gets more steadily, or a window's worth at each edge."""
+    """A bucket that begins with some tokens, and gets more steadily, or a window's worth at each edge."""
 
     def __init__(self, limit: Limit) -> None:
         self.capacity = limit.capacity

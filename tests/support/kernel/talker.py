@@ -1,4 +1,4 @@
-"""A vocabulary for tests of the exchange: nodes that draw the random numbers they are told to, and one hub for all."""
+"""A vocabulary for tests of the exchange: nodes that draw given random numbers, and one hub for all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Always(Random):
 
 
 class Talker(SmallNode):
-    """One node with one limit, asked about one key unless told otherwise."""
+    """One node with one limit; it is asked about one key unless another is given."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Talker(SmallNode):
 
     @property
     def due_in_ns(self) -> int:
-        """How long until the next exchange should begin; 0 when it should have."""
+        """Returns the nanoseconds until the next exchange should begin; 0 if it should have begun."""
         now_ns = self.clock.monotonic_ns()
         return max(0, self.syncer.due_ns(now_ns) - now_ns)
 
@@ -66,24 +66,24 @@ class Talker(SmallNode):
         return sum(self.table.allow(key, cost) for _ in range(attempts))
 
     def allowance(self, key: str = "ada") -> int:
-        """How far this node may go by itself."""
+        """Returns how much this node may admit by itself."""
         return self.table.cells[key].allowance // self.table.unit if key in self.table.cells else 0
 
     def says(self) -> Batch:
-        """Put a batch on its way; there must be something to say."""
+        """Sends a batch; there must be something to report."""
         batch = self.sends()
         assert batch is not None, "this node has nothing to say"
         return batch
 
     def fails(self, times: int = 1) -> None:
-        """So many exchanges in a row go unanswered, each at its time."""
+        """Lets a number of exchanges in a row go unanswered, each at its time."""
         for _ in range(times):
             self.clock.advance_ns(self.due_in_ns)
             self.says()
             self.gives_up()
 
     def speaks_when_due(self, hub: MemoryHub, seconds: float) -> list[Batch]:
-        """Let time pass, and exchange at the nanosecond at which it is due; returns what was said."""
+        """Lets time pass, and exchanges at the nanosecond at which an exchange is due. Returns the batch."""
         said: list[Batch] = []
         until_ns = self.clock.monotonic_ns() + round(seconds * SECOND_NS)
         while self.clock.monotonic_ns() + self.due_in_ns < until_ns:
@@ -120,7 +120,7 @@ class Talkers:
         self.nodes = [self.another_node() for _ in range(nodes)]
 
     def another_node(self, *, interval_ns: int = INTERVAL_NS) -> Talker:
-        """A node that the hub has never heard of."""
+        """Returns a node that the hub has never heard of."""
         return Talker(
             self.clock,
             self.limit,
@@ -157,7 +157,7 @@ def reported(batch: Batch, key: str = "ada") -> CellReport:
 
 
 def busy(limit: Limit, policy: Policy = STRICT, *, nodes: int = 1) -> Talkers:
-    """Nodes that have all been asked for the key, and hold allowances for a long time."""
+    """Returns nodes that all have had requests for the key, and hold allowances for a long time."""
     world = Talkers(limit, policy, nodes=nodes, lease_ns=600 * SECOND_NS)
     world.all_speak()
     for _ in range(3):

@@ -1,1 +1,1 @@
-"""Programs that tests run as processes of their own, and how they are spoken to."""
+"""Programs that tests run as processes of their own, and the processes that run them."""

@@ -1,7 +1,7 @@
 """Programs of the processes under test: `python -m tests.support.programs.agents NAME HUB` runs one of them.
 
-A program prints what it admitted as soon as that is certain, and other words as its function says; it waits for a line
-where its test has something to do first.
+A program prints what it admitted as soon as that is certain, and the other words that its function names; it waits for
+a line where its test acts first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.waiting import eventually
 
 
 def begin(hub: str, *, sigterm: bool = True) -> RateLimiter:
-    """Admit one request that the hub knows of, and nine more that only the last words can tell it about."""
+    """Admits one request that is reported to the hub, and nine more that only the last report contains."""
     agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0, sigterm=sigterm)
     login = agent.limit("login", NEVER_FULL)
     say(introduce(login) + admitted_of(login, 9))
@@ -41,19 +41,19 @@ def begin(hub: str, *, sigterm: bool = True) -> RateLimiter:
 
 
 def begin_without_hub(hub: str) -> RateLimiter:
-    """Begins as `begin`, where no hub answers."""
+    """Begins as `begin`, while no hub answers."""
     login = Agent(hub, sync_interval=0.02, exchange_timeout=0.3).limit("login", NEVER_FULL)
     say(admitted_of(login, 10))
     return login
 
 
 def say(*words: object) -> None:
-    """Print at once."""
-    print(*words, flush=True)  # noqa: T201  # how a program speaks to its test
+    """Prints a text at once."""
+    print(*words, flush=True)  # noqa: T201  # the program talks to its test by printing
 
 
 def wait_for_a_line() -> None:
-    """Until the test has done its part."""
+    """Waits for a line from the test."""
     sys.stdin.readline()
 
 
@@ -61,7 +61,7 @@ def wait_for_a_line() -> None:
 
 
 def comes_to_its_end(hub: str) -> None:
-    """The main program has nothing more to do."""
+    """Ends as a program with nothing more to do."""
     begin(hub)
 
 
@@ -76,13 +76,13 @@ def fails(hub: str) -> NoReturn:
 
 
 def drops_its_agent(hub: str) -> None:
-    """Nobody knows the agent any more, and nobody has stopped it."""
+    """Drops all references to the agent, which was not stopped."""
     begin(hub)
     gc.collect()
 
 
 def leaves_its_loop_closed(hub: str) -> None:
-    """A loop that nobody left, and then the end."""
+    """Closes a loop in which the agent still exchanges, and ends."""
 
     async def serve() -> None:
         agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0)
@@ -97,7 +97,7 @@ def leaves_its_loop_closed(hub: str) -> None:
 
 
 def leaves_its_loop_closed_where_no_thread_can_be_had(hub: str) -> None:
-    """Newer Pythons start no threads any more when they come to their end."""
+    """Closes its loop at the end, when newer Pythons start no more threads."""
     leaves_its_loop_closed(hub)
 
     def refuse(_run: Callable[[], None], *, name: str) -> None:
@@ -108,13 +108,16 @@ def leaves_its_loop_closed_where_no_thread_can_be_had(hub: str) -> None:
 
 
 def decides_at_the_very_end(hub: str) -> None:
-    """When the interpreter lends no more threads, and the hub, which is given by name, was never connected to."""
+    """Decides at the very end, when the interpreter starts no more threads.
+
+    Its hub, whose URL has a host's name, was never connected.
+    """
     login = Agent(hub.replace("127.0.0.1", "localhost"), exchange_timeout=5.0).limit("login", NEVER_FULL)
     atexit.register(lambda: say(admitted_of(login, 10)))
 
 
 def has_a_line_and_sleeps(hub: str) -> None:
-    """Say what lines admit, and what they admit after the machine has slept; on a line itself nothing is exchanged."""
+    """Prints the admissions within allowances, without an exchange, and those after the machine has slept."""
     agent = Agent(hub, exchange_timeout=0.2, stop_timeout=0.0, policy="strict", lease_ttl=600.0, sync_interval=0.05)
     login = agent.limit("login", "1000/day")
     asks: dict[str, Callable[[str], bool]] = {
@@ -130,9 +133,10 @@ def has_a_line_and_sleeps(hub: str) -> None:
 
 
 def is_copied(hub: str) -> None:
-    """Two processes go on with one memory, unknown to Python; each says what it admitted, and as which node.
+    """Runs as two processes with copies of one memory, unknown to Python.
 
-    For both of them the wall clock goes forward, as it does when an image is restored.
+    Each prints its admissions and its node's name. For both of them the wall clock goes forward, as it does when an
+    image is restored.
     """
     agent = Agent(hub, policy="strict", sync_interval=0.02, max_silence=0)
     exchanges, login = agent._lifecycle.exchanges, agent.limit("login", "1000/day")
@@ -166,7 +170,7 @@ def is_copied(hub: str) -> None:
 
 
 def ends_without_name_server(_hub: str) -> None:
-    """The name of the hub is being looked up, and no answer ever comes."""
+    """Ends while the name of the hub is being looked up, and no answer ever comes."""
     asked = threading.Event()
 
     def look_up(*_question: object, **_how: object) -> NoReturn:
@@ -183,7 +187,7 @@ def ends_without_name_server(_hub: str) -> None:
 
 
 def ends_without_hub(hub: str) -> None:
-    """Nobody has ever answered, or nobody does any more once a line has been read."""
+    """Ends after no hub has ever answered, or none does any more once a line has been read."""
     begin_without_hub(hub)
     wait_for_a_line()
 
@@ -192,7 +196,7 @@ def ends_without_hub(hub: str) -> None:
 
 
 def obeys(hub: str, cap: str | None = None) -> None:
-    """Says what is in force whenever that is something else, and what is rejected; begins with what is published."""
+    """Prints the settings in force whenever they change, and rejected ones; begins with the published ones."""
     agent = Agent(hub, namespace="shop", sync_interval=0.02, exchange_timeout=5.0)
     login = agent.limit("login", "100/day", cap=cap)
     before = "100 on"
@@ -215,14 +219,14 @@ def obeys(hub: str, cap: str | None = None) -> None:
 
 
 def rests(hub: str) -> None:
-    """The main thread waits for whatever comes."""
+    """Waits in the main thread for any signal."""
     begin(hub)
     while True:
         signal.pause()
 
 
 def rests_and_says_when_it_leaves(hub: str) -> None:
-    """Then it has more to say than fits into one exchange."""
+    """Waits, and ends with more to report than fits into one exchange."""
     login = begin(hub)
     wait_for_a_line()
     atexit.register(say, "leaving")
@@ -232,7 +236,7 @@ def rests_and_says_when_it_leaves(hub: str) -> None:
 
 
 class Herald:
-    """Says that the last words have begun, and keeps the others waiting until SIGTERM has been heard."""
+    """Announces that the last report has begun, and delays the others until SIGTERM has come."""
 
     def start_over_after_fork(self) -> None:
         """Does nothing."""
@@ -243,15 +247,15 @@ class Herald:
 
 
 def ends_by_itself_and_says_when_it_leaves(hub: str) -> None:
-    """Is told to end while it ends already."""
+    """Gets a SIGTERM while it is already ending."""
     begin(hub)
     herald = Herald()
     reconverge.runtime.process.register(herald, sigterm=True)
-    atexit.register(lambda: herald)  # it is known as long as the process
+    atexit.register(lambda: herald)  # it exists as long as the process
 
 
 def rests_with_a_handler_of_its_own(hub: str) -> None:
-    """The application has decided what SIGTERM does."""
+    """Waits with the application's own handler of SIGTERM."""
     ended = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -266,7 +270,7 @@ def rests_with_a_handler_of_its_own(hub: str) -> None:
 
 
 def rests_without_a_handler(hub: str) -> None:
-    """The agent has been told to leave SIGTERM alone."""
+    """Waits with an agent that does not handle SIGTERM."""
     begin(hub, sigterm=False)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     while True:
@@ -274,7 +278,7 @@ def rests_without_a_handler(hub: str) -> None:
 
 
 def decides_on_another_thread(hub: str) -> None:
-    """The agent is made by the main thread and used by others, as in a server with worker threads."""
+    """Makes an agent in the main thread, and decides on others, as a server with worker threads."""
     agent = Agent(hub, sync_interval=HOUR_S, exchange_timeout=5.0)
     login = agent.limit("login", NEVER_FULL)
     worker = threading.Thread(target=lambda: say(introduce(login) + admitted_of(login, 9)))
@@ -285,7 +289,7 @@ def decides_on_another_thread(hub: str) -> None:
 
 
 def never_lets_go(hub: str) -> None:
-    """Another thread, which is no daemon, would keep the process alive for ever; the grace is short for once."""
+    """Runs another thread, no daemon, which would keep the process alive for ever; the time to end is short here."""
     reconverge.runtime.process.SIGTERM_GRACE_S = 0.2  # type: ignore[misc]
     threading.Thread(target=threading.Event().wait).start()
     rests(hub)
@@ -305,7 +309,7 @@ async def begin_in_a_loop(hub: str) -> AsyncIterator[None]:
 
 
 def serves(hub: str) -> None:
-    """An asynchronous application."""
+    """Runs an asynchronous application."""
 
     async def serve() -> None:
         async with begin_in_a_loop(hub):
@@ -315,7 +319,7 @@ def serves(hub: str) -> None:
 
 
 def is_told_to_end_in_a_task(hub: str) -> None:
-    """The signal comes while a task runs for which other tasks wait."""
+    """Gets the signal while a task runs for which other tasks wait."""
 
     async def told() -> None:
         signal.raise_signal(signal.SIGTERM)
@@ -332,13 +336,13 @@ def is_told_to_end_in_a_task(hub: str) -> None:
 
 
 def keeps_its_loop(hub: str) -> None:
-    """A call that blocks keeps the loop from all else for an hour."""
+    """Blocks the loop for an hour."""
 
     async def serve() -> None:
         async with begin_in_a_loop(hub):
             try:
                 say("blocks")
-                threading.Event().wait(HOUR_S)  # as an application should not
+                threading.Event().wait(HOUR_S)  # a mistake in the application, on purpose
             finally:
                 say("unwound")
 
@@ -346,7 +350,7 @@ def keeps_its_loop(hub: str) -> None:
 
 
 def admits_for_ever(hub: str) -> None:
-    """Says how many it has admitted, over and over."""
+    """Prints how many requests it has admitted, over and over."""
     login = Agent(hub, sync_interval=0.01).limit("login", NEVER_FULL)
     admitted = 0
     while True:
@@ -355,15 +359,15 @@ def admits_for_ever(hub: str) -> None:
 
 
 def admits_twenty_an_hour(hub: str) -> None:
-    """Is asked twenty times, says how often it has admitted, and goes on until it is killed.
+    """Makes twenty requests, prints how many were admitted, and waits until it is killed.
 
-    A node that is new gets little at first beside those that were busy a moment ago, so in doubt it asks the hub.
+    A node that is new gets little at first beside nodes that were just busy, so in doubt it asks the hub.
     """
     agent = Agent(hub, sync_interval=0.05)
     login = agent.limit("login", "1000/hour")
     admitted = introduce(login) + sum(login.ask_blocking("ada").allowed for _ in range(19))
     exchanged = exchanges_of(agent)
-    login.allow("another")  # so that there is something to say in any case
+    login.allow("another")  # so that there is an answer to print in any case
     eventually(lambda: exchanges_of(agent) >= exchanged + 2, "the report")
     say(admitted)
     wait_for_a_line()
@@ -373,7 +377,7 @@ def admits_twenty_an_hour(hub: str) -> None:
 
 
 class NoRedis(MetaPathFinder):
-    """Finds nothing, and lets nobody else find it either."""
+    """Imitates an environment in which no module of Redis is installed."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         if fullname == "redis":
@@ -381,7 +385,7 @@ class NoRedis(MetaPathFinder):
 
 
 def has_no_client(hub: str) -> None:
-    """Redis's client is not installed, as far as this process can see."""
+    """Runs without Redis's client, as far as this process can see."""
     for name in [name for name in sys.modules if name.partition(".")[0] in ("redis", "reconverge_sync")]:
         del sys.modules[name]
     sys.meta_path.insert(0, NoRedis())

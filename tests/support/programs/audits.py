@@ -1,7 +1,7 @@
-"""Processes that watch what deciding does: `python -m tests.support.programs.audits NAME HUB` runs one.
+"""Processes that watch decisions: `python -m tests.support.programs.audits NAME HUB` runs one.
 
-An audit hook, which cannot be taken away again, notes every event that the interpreter raises on the deciding thread
-for a file, a socket, a process or an import. What it has noted is printed.
+An audit hook, which cannot be removed, notes every event that the interpreter raises on the deciding thread for a file,
+a socket, a process or an import. The program prints the notes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Watch:
 
 
 def decide_in_every_way(agent: Agent) -> None:
-    """Everything that a limiter can be asked, on keys that are new and on keys that are not."""
+    """Calls all methods of a limiter, on new and on known keys."""
     login = agent.limiter("login")
     for number in range(ROUNDS):
         key = f"key {number % 100}"
@@ -51,7 +51,7 @@ def decide_in_every_way(agent: Agent) -> None:
 
 
 def watches_from_the_first_decision_on(hub: str) -> None:
-    """Even the decision that starts the thread opens nothing itself."""
+    """Watches from the first decision on, which starts the thread and opens nothing itself."""
     agent = Agent(hub, sync_interval=0.01)
     agent.limit("login", NEVER_FULL)
     watch = Watch()
@@ -63,7 +63,7 @@ def watches_from_the_first_decision_on(hub: str) -> None:
 
 
 def watches_when_the_hub_goes_away(hub: str) -> None:
-    """The hub answers at first, and not any more once a line has been read."""
+    """Watches while the hub answers, and after it has gone, once a line has been read."""
     agent = Agent(hub, sync_interval=0.01, exchange_timeout=0.1)
     introduce(agent.limit("login", NEVER_FULL))
     say("heard")

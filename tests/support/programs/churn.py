@@ -1,4 +1,4 @@
-"""Makes, uses and drops things over and over, and tells what is left: `python -m tests.support.programs.churn NAME`."""
+"""Makes, uses and drops objects over and over, and prints the rest: `python -m tests.support.programs.churn NAME`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from reconverge_sync.memory import MemoryHub
 from tests.support.programs.churn_of_parts import OF_PARTS
 
 FIRST = 200
-"""So often without looking, until caches and pools are as large as they get."""
+"""The number of rounds before the first measurement, after which caches and pools have their full size."""
 AGAIN = 1000
 PAGE_BYTES = 4096
 MISTAKES = (ReconvergeError, TypeError, ValueError, OverflowError, LookupError, RuntimeError, AttributeError)
 
 
 def expect(*attempts: Callable[[], Any]) -> None:
-    """Make mistakes, each of which is noticed."""
+    """Makes mistakes, each of which must raise an error."""
     for attempt in attempts:
         try:
             attempt()
@@ -46,7 +46,7 @@ def limit_of(algorithm: str) -> Limit:
 
 
 def agents(number: int) -> None:
-    """Agents with limits of all kinds, that are asked about a few keys each."""
+    """Makes agents with limits of all kinds, and asks each about a few keys."""
     agent = Agent("memory://", clock=ManualClock(START_S))
     for algorithm in ALGORITHMS:
         limiter = agent.limit(algorithm, limit_of(algorithm))
@@ -58,7 +58,7 @@ def agents(number: int) -> None:
 
 
 def many_keys() -> Callable[[int], None]:
-    """Keys that come, and leave once they are not in use any more."""
+    """Asks about keys that leave once they are not in use any more."""
     clock = ManualClock(START_S)
     limiter = Agent("memory://", clock=clock, max_keys=50).limit("limit", "10/second")
 
@@ -71,7 +71,7 @@ def many_keys() -> Callable[[int], None]:
 
 
 def nodes() -> Callable[[int], None]:
-    """Keys of a node with a hub: asked about, reported, answered, and gone."""
+    """Asks a node with a hub about keys: they are reported, answered, and dropped."""
     clock = ManualClock(START_S)
     node, hub = SmallNode(clock), MemoryHub(clock=clock)
     kinds = ("fixed-window", "sliding-window", "token-bucket", "sliding-log")
@@ -89,7 +89,7 @@ def nodes() -> Callable[[int], None]:
 
 
 def quiet_keys() -> Callable[[int], None]:
-    """Keys of a node with a hub that are asked about once or twice, forgotten as they are, or gone in the end."""
+    """Asks a node with a hub about keys once or twice; they are forgotten as they are, or dropped in the end."""
     clock = ManualClock(START_S)
     node, hub = SmallNode(clock), MemoryHub(clock=clock)
     limiter = RateLimiter(LimitControl(node.limit(limit_of("sliding-window"), BALANCED)))
@@ -107,12 +107,12 @@ def quiet_keys() -> Callable[[int], None]:
 
 
 def decisions() -> Callable[[int], None]:
-    """Decisions, and all that one can do with them."""
+    """Makes decisions, and uses all that they offer."""
     limiter = Agent("memory://", clock=ManualClock(START_S)).limit("limit", "10/minute")
 
     def decide(number: int) -> None:
         one, other = limiter.hit("ada"), limiter.hit(f"key {number % 9}", cost=2)
-        assert {one, other, copy.copy(one), pickle.loads(pickle.dumps(other))} == {one, other}  # noqa: S301  # our own
+        assert {one, other, copy.copy(one), pickle.loads(pickle.dumps(other))} == {one, other}  # noqa: S301  # our data
         assert repr(one)
         made = Decision(True, 1, 2, 0.5, 0.25, 0.0, f"name {number}", over_quota=True)
         assert made.binding + made.binding
@@ -129,7 +129,7 @@ def decisions() -> Callable[[int], None]:
 
 
 def reservations() -> Callable[[int], None]:
-    """Estimates that are settled, spent, returned or dropped."""
+    """Makes reservations that are settled, spent, refunded or dropped."""
     agent = Agent("memory://", clock=ManualClock(START_S))
     limiters = [agent.limit(name, limit_of(name)) for name in ALGORITHMS]
 
@@ -147,7 +147,7 @@ def reservations() -> Callable[[int], None]:
 
 
 def waiters() -> Callable[[int], None]:
-    """Those who come to wait, and go."""
+    """Makes requests that begin to wait, and end."""
     limiter = Agent("memory://", clock=ManualClock(START_S)).limit("limit", "10/minute")
     limiter.allow("ada", 10)
 
@@ -162,7 +162,7 @@ def waiters() -> Callable[[int], None]:
 
 
 def mistakes() -> Callable[[int], None]:
-    """All that callers can get wrong."""
+    """Makes all mistakes that callers can make."""
     agent = Agent("memory://", clock=ManualClock(START_S))
     plain = agent.limit("limit", "10/minute", costs={"GET": 2})
     limiters = [plain, agent.limit("paced", "10/minute", algorithm="leaky-bucket"), agent.limit("two", "1/s; 9/minute")]
@@ -218,7 +218,7 @@ def failures() -> Callable[[int], None]:
         expect(lambda: other.hit("ada"), lambda: other.allow("ada"))
         _BrokenClock.works = True
         table.now_ns = now_ns
-        with contextlib.suppress(TypeError):  # only the compiled store takes a hash
+        with contextlib.suppress(TypeError):  # only the compiled store has a hash
             store = store_of(hash=broken)
             cell: Any = Cell("ada", table, table.kernel.shards[0], 0)
             expect(lambda: store.put(cell), lambda: store.drop(cell), lambda: store["ada"])
@@ -227,7 +227,7 @@ def failures() -> Callable[[int], None]:
 
 
 class _BrokenClock:
-    """A clock that fails when told to."""
+    """A clock that fails on order."""
 
     works = True
 
@@ -244,7 +244,7 @@ class _BrokenClock:
 
 
 def cells() -> Callable[[int], None]:
-    """Cells and their attributes, and stores of them."""
+    """Uses cells and their attributes, and stores of them."""
     table = Agent("memory://").limit("limit", "10/minute").control.table
     shard = table.kernel.shards[0]
     make: Any = Cell
@@ -295,7 +295,7 @@ def resident_bytes() -> int:
 
 
 def main(name: str) -> None:
-    """Go on for a while, and say how many blocks and bytes more are in use after it than before, and how often."""
+    """Runs for a while. Prints how many more blocks and bytes are in use than before, and the number of rounds."""
     activity = ACTIVITIES[name]()
     for number in range(FIRST):
         activity(number)
@@ -306,7 +306,7 @@ def main(name: str) -> None:
         if number % 100 == 0:
             gc.collect()
     gc.collect()
-    print(json.dumps([sys.getallocatedblocks() - blocks, resident_bytes() - resident, AGAIN]))  # noqa: T201  # so it answers
+    print(json.dumps([sys.getallocatedblocks() - blocks, resident_bytes() - resident, AGAIN]))  # noqa: T201  # its answer
 
 
 if __name__ == "__main__":

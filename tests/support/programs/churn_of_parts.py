@@ -1,4 +1,4 @@
-"""Things that come and go beside keys: full nodes, bans, slots, quotas that keys move between. See `churn.py`."""
+"""Objects that come and go beside keys: full nodes, bans, slots, quotas between which keys move. See `churn.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = ("fixed-window", "sliding-window", "token-bucket")
 
 
 def full_nodes() -> Callable[[int], None]:
-    """Keys that find no room on a node without a hub, until others have been idle for long enough to leave for them."""
+    """Asks about keys for which a node without a hub has no room, until others have been idle long enough."""
     clock = ManualClock(START_S)
     agent = Agent("memory://", clock=clock, max_keys=KEYS_MAX)
     limiters = [agent.limit(name, Limit(3, 1, algorithm=name)) for name in KINDS]
@@ -31,7 +31,7 @@ def full_nodes() -> Callable[[int], None]:
 
 
 def full_nodes_with_a_hub() -> Callable[[int], None]:
-    """The same on a node that reports its keys: idle ones leave as others come, those in use with a last report."""
+    """Asks a full node that reports its keys: idle ones leave as others come, those in use with a last report."""
     clock = ManualClock(START_S)
     node, hub = SmallNode(clock, keys_max=KEYS_MAX), MemoryHub(clock=clock)
     limiters = [RateLimiter(LimitControl(node.limit(Limit(3, 1, algorithm=name), BALANCED, name))) for name in KINDS]
@@ -40,7 +40,7 @@ def full_nodes_with_a_hub() -> Callable[[int], None]:
         for each in range(KEYS_MAX):
             limiters[each % len(limiters)].allow(f"key {number} {each}", each % 3 + 1)
             if each == KEYS_MAX // 2 and number % 4 == 0:
-                node.sends()  # keys come while what is known of others is under way
+                node.sends()  # keys come while the hub's answer about others is under way
         if number % 2 == 0:  # else idle keys leave of which the hub has never heard
             node.exchanges_with(hub, rounds=2)
         clock.advance_ns(SECOND_NS)  # an exchange comes within each lease, or each would make a node at the hub
@@ -49,7 +49,7 @@ def full_nodes_with_a_hub() -> Callable[[int], None]:
 
 
 def bans() -> Callable[[int], None]:
-    """Keys that are refused until they are banned, asked meanwhile, and free again or reset."""
+    """Refuses keys until they are banned; asks about them meanwhile, after the ban, and after a reset."""
     clock = ManualClock(START_S)
     limiter = Agent("memory://", clock=clock).limit("login", "2/second", block_after="3/second", block_for="2 seconds")
 
@@ -66,7 +66,7 @@ def bans() -> Callable[[int], None]:
 
 
 def slots() -> Callable[[int], None]:
-    """Slots that are taken, refused, waited for, given back, or dropped without a word."""
+    """Takes slots that are refused, waited for, released, or dropped without a release."""
     clock = ManualClock(START_S)
     limiter = Agent("memory://", clock=clock).concurrency("render", 3, lease=30.0)
 
@@ -93,7 +93,7 @@ def slots() -> Callable[[int], None]:
 
 
 def tiers() -> Callable[[int], None]:
-    """Keys that move between quotas, of which those that no key is in are dropped, and come back when asked."""
+    """Moves keys between quotas; a quota without keys is dropped, and made again on demand."""
     clock = ManualClock(START_S)
     node, hub = SmallNode(clock), MemoryHub(clock=clock)
     kernel = node.kernel

@@ -12,7 +12,7 @@ PAUSE_S = 0.05
 
 
 def works(key: str, hub: str) -> None:
-    """Ask for more than the limit has, until the test is over."""
+    """Makes more requests than the limit admits, until the test is over."""
     agent = Agent(hub, namespace="shop", sync_interval=0.05)
     login = agent.limit("login", "2/hour", policy="strict")
     say("works")

@@ -36,7 +36,7 @@ def _has(contracts: Contracts, version: int) -> bool:
 
 
 def _following(hub: str, secret: str, plans: dict[str, Any], **settings: Any) -> tuple[Agent, Contracts]:
-    """A node that has met the hub, and obeys its contracts."""
+    """Returns a node that has met the hub, and applies its contracts."""
     agent = Agent(hub, namespace="shop", sync_interval=INTERVAL_S, exchange_timeout=5.0, **settings)
     contracts = Contracts(agent, {"plans": plans, "unknown": "free"})
     agent.start()
@@ -46,7 +46,7 @@ def _following(hub: str, secret: str, plans: dict[str, Any], **settings: Any) ->
 
 
 def decide(hub: str, secret: str, versions: str, times: str) -> None:
-    """Obey so many versions; of each, tell when it was obeyed, and how many of so many requests were admitted by it."""
+    """Applies new versions; prints, for each, the time and the number of admitted requests."""
     agent, contracts = _following(hub, secret, PLANS, policy="strict")
     say("ready")
     for number in range(1, int(versions) + 1):
@@ -56,13 +56,13 @@ def decide(hub: str, secret: str, versions: str, times: str) -> None:
         admitted, pause = 0, Event()
         for _ in range(int(times)):
             admitted += contracts.ask_blocking("acme", within=1.0).allowed
-            pause.wait(INTERVAL_S)  # a larger quota holds when the last node has told of it
+            pause.wait(INTERVAL_S)  # a larger quota holds once the last node has reported it
         say("admitted", admitted)
     agent.stop()
 
 
 def come_again(hub: str, secret: str, rounds: str) -> None:
-    """In each round: tell when nothing is counted of `acme`, and, for a line, how many requests pass until all is."""
+    """In each round, prints when nothing is counted for `acme`, and, for a line, the requests that fit."""
     agent, contracts = _following(hub, secret, DAILY, policy="strict")
     eventually(partial(_has, contracts, 1), "the contracts", PROCESS_S_MAX)
     for _ in range(int(rounds)):
@@ -72,13 +72,13 @@ def come_again(hub: str, secret: str, rounds: str) -> None:
         admitted, pause = 0, Event()
         while contracts.usages("acme")["requests"].total < QUOTA:
             admitted += contracts.ask_blocking("acme", within=1.0).allowed
-            pause.wait(INTERVAL_S)  # what another node holds is given back with its next exchange
+            pause.wait(INTERVAL_S)  # the other node returns its allowance with its next exchange
         say("admitted", admitted)
     agent.stop()
 
 
 def answer(hub: str, secret: str, times: str) -> None:
-    """Tell how many of so many requests of `acme` are admitted, and then, for a line, what the API says of it."""
+    """Prints how many requests of `acme` are admitted, and then, for a line, the answer of the API."""
     agent, contracts = _following(hub, secret, DAILY)
     eventually(partial(_has, contracts, 1), "the contracts", PROCESS_S_MAX)
     say("admitted", sum(contracts.ask_blocking("acme", within=5.0).allowed for _ in range(int(times))))

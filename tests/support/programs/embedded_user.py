@@ -1,4 +1,4 @@
-"""A process that uses an embedded hub, and does what it reads from its standard input; see `test_embedded_server`."""
+"""A process that uses an embedded hub, and obeys the lines of its standard input; see `test_embedded_server`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRIES_MAX = 10
 
 
 async def use(url: str, name: str) -> None:
-    """Answer each line with one line, which is empty if the hub is not available for long."""
+    """Answers each line with one line, which is empty if the hub is not available for long."""
     hub = EmbeddedHub(url, HubSettings("shared", 5.0))
     voice = Scene(hub, SystemClock(), join=lambda known: known).voice(account=name)
     voice.node = name

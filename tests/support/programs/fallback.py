@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 
 
 def ask_on(primary: str, fallback: str, quota: str) -> None:
-    """Ask without end; say when the node has moved, when it is back, and in the end what it has admitted."""
+    """Asks without end; prints when the node has moved, when it is back, and at the end the admitted cost."""
     selector.PROBE_NS = SECOND_NS // 5  # type: ignore[misc]
     admitted = 0
     with Agent(primary, fallback=fallback, sync_interval=0.02, exchange_timeout=1.0, stop_timeout=20.0) as agent:

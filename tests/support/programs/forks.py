@@ -1,7 +1,7 @@
 """Processes that fork: `python -m tests.support.programs.forks NAME HUB` runs the function of that name.
 
-The parent decides before and after, so that a thread or a task of it exchanges while it forks. Whoever has decided says
-who it is, under which name, how many it has admitted by its own count, and how many exchanges have failed.
+The parent decides before and after, so that a thread or a task of it exchanges while it forks. Each process that has
+decided prints its role, its node's name, the number of its admissions and the number of failed exchanges.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _agents: dict[str, Agent] = {}
 
 
 def login_of(hub: str) -> RateLimiter:
-    """The limiter of this process, which a fork inherits and a new process makes."""
+    """Returns the limiter of this process, which a fork inherits and a new process makes."""
     if hub not in _agents:
         _agents[hub] = Agent(hub, sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
     return _agents[hub].limit("login", NEVER_FULL)
 
 
 def admit(hub: str, who: str) -> None:
-    """Admit one request that is reported at once, and nine more that only the last words can tell of."""
+    """Admits one request that is reported at once, and nine more that only the last report contains."""
     login = login_of(hub)
     admitted = login.allow(who)
 
@@ -53,18 +53,18 @@ def admit(hub: str, who: str) -> None:
 
 
 def introduce_yourself(hub: str, who: str) -> None:
-    """Say who has decided, and how that has gone."""
+    """Prints the role, the name and the figures of this process."""
     stats = _agents[hub].stats()
     say(who, node_of(_agents[hub]), stats.limits["login"].admitted, sum(stats.exchanges[0].failures.values()))
 
 
 def forks_a_child_that_decides(hub: str) -> None:
-    """The child uses the agent that it has inherited, and comes to its end like any program."""
+    """Forks a child that uses the inherited agent, and ends like any program."""
     _decides_around(hub, lambda: admit(hub, "child"))
 
 
 def forks_a_child_that_ends(hub: str) -> None:
-    """The child has no use for the agent; all that it inherited is taken apart at its end."""
+    """Forks a child that does not use the agent; its end drops all that it inherited."""
     _decides_around(hub, lambda: None)
 
 
@@ -82,13 +82,13 @@ def _decides_around(hub: str, work: Callable[[], None]) -> None:
 
 
 def forks_with_a_careless_hub(hub: str) -> None:
-    """The child takes the parent's connection apart as soon as it needs one of its own."""
+    """Forks a child that drops the parent's connection as soon as it needs one of its own."""
     _agents[hub] = Agent(CarelessHub(hub), sync_interval=HOUR_S, min_sync_interval=0.0, exchange_timeout=5.0)
     forks_a_child_that_decides(hub)
 
 
 class CarelessHub:
-    """A hub that says something on its connection with every exchange, and forgets the one of another process."""
+    """A hub that writes on its connection with every exchange, and drops the connection of another process."""
 
     def __init__(self, url: str) -> None:
         self._hub = MemoryHub()
@@ -118,7 +118,7 @@ class CarelessHub:
 
 
 def forks_while_others_decide(hub: str) -> None:
-    """A child that is forked from the main thread while another one holds whatever it holds."""
+    """Forks a child from the main thread while another thread may hold any lock."""
     login = login_of(hub)
     ended = threading.Event()
 
@@ -152,7 +152,7 @@ def imports_while_it_exchanges(hub: str) -> None:
 
 
 def forks_while_it_joins_a_server(hub: str) -> None:
-    """The first decision has begun to start an embedded server when the child is forked."""
+    """Forks a child after the first decision has begun to start an embedded server."""
     login = login_of(hub)
     login.allow("parent")
     eventually(exchange_threads, "the thread that joins")
@@ -168,7 +168,7 @@ def forks_while_it_joins_a_server(hub: str) -> None:
 
 
 def forks_in_its_loop(hub: str) -> None:
-    """An application whose event loop exchanges, and which hands work to a process of its own."""
+    """Forks in an application whose event loop exchanges, and which gives work to a process of its own."""
 
     async def serve() -> None:
         login = login_of(hub)
@@ -191,7 +191,7 @@ def forks_in_its_loop(hub: str) -> None:
 
 
 def forks_while_others_wait(hub: str) -> None:
-    """A child that is forked while three threads wait; one place is free in it, as it has counted nothing."""
+    """Forks while three threads wait; in the child one place is free, as it has counted nothing."""
     _agents[hub] = Agent(hub)
     limiter = _agents[hub].limit("login", Limit(1, 3600, algorithm="leaky-bucket"))
     limiter.allow("ada")
@@ -212,7 +212,7 @@ def forks_while_others_wait(hub: str) -> None:
 
 
 def multiplies(hub: str, method: str) -> None:
-    """Children of `multiprocessing`, which leave past everything that ordinary ends pass by."""
+    """Starts children of `multiprocessing`, which end without the code of ordinary ends."""
     admit(hub, "parent")
     context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
     children = [context.Process(target=admit, args=(hub, f"child-{number}")) for number in range(CHILDREN)]
@@ -224,17 +224,17 @@ def multiplies(hub: str, method: str) -> None:
 
 
 def rests_deaf(hub: str, ready: Event) -> None:
-    """Admits, and then no handler can run: the main thread is blocked, and SIGTERM comes to another."""
+    """Admits, and then runs no handler: the main thread is blocked, and SIGTERM comes to another thread."""
     admit(hub, "child")
     say("handled" if callable(signal.getsignal(signal.SIGTERM)) else "left alone")
-    # The agent's own thread is there already, and takes signals.
+    # The agent's own thread has started, and takes signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Timer(0.5, ready.set).start()  # once this thread waits: before that, a handler could still run in it
     threading.Event().wait()
 
 
 def terminates(hub: str, method: str) -> None:
-    """A daemon of `multiprocessing`, which is told to end as those of a pool are, and waited for without limit."""
+    """Ends a daemon of `multiprocessing` by SIGTERM, as pools do, and waits for it without limit."""
     admit(hub, "parent")
     context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
     ready = context.Event()
@@ -247,13 +247,13 @@ def terminates(hub: str, method: str) -> None:
 
 
 def tells_whether_it_handles_sigterm(hub: str) -> None:
-    """After the first decision."""
+    """Prints, after the first decision, whether it handles SIGTERM."""
     login_of(hub).allow("child")
     say("handled" if callable(signal.getsignal(signal.SIGTERM)) else "left alone")
 
 
 def has_a_child_that_is_no_daemon(hub: str, method: str) -> None:
-    """Its parent does not end it."""
+    """Has a child that is no daemon, and which it does not end."""
     admit(hub, "parent")
     context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
     child = context.Process(target=tells_whether_it_handles_sigterm, args=(hub,))
@@ -262,12 +262,12 @@ def has_a_child_that_is_no_daemon(hub: str, method: str) -> None:
 
 
 def admit_somewhere(hub: str, number: int) -> int:
-    """How many of ten are admitted, in whichever worker of a pool."""
+    """Returns how many of ten requests are admitted, in any worker of a pool."""
     return admitted_of(login_of(hub), 10, f"key {number}")
 
 
 def closes_a_pool(hub: str, method: str) -> None:
-    """The workers are told by their queue that there is nothing more to do, and are waited for."""
+    """Closes a pool: the queue ends the workers, and the parent waits for them."""
     context = multiprocessing.get_context("fork") if method == "fork" else multiprocessing.get_context("spawn")
     with context.Pool(CHILDREN) as pool:
         admitted = pool.starmap(admit_somewhere, [(hub, number) for number in range(3 * CHILDREN)], chunksize=1)

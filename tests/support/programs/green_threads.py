@@ -1,4 +1,4 @@
-"""Programs whose threads are green ones, each to be run in a process of its own."""
+"""Programs with green threads, each to be run in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _say(*words: object) -> None:
 
 
 def beside_greenlets(when: str, hub: str) -> None:
-    """Decide and wait on twenty greenlets; gevent patches `when`: before the import, after it, or after the agent."""
+    """Decides and waits on twenty greenlets; gevent patches `when`: before the import, after it, or after the agent."""
     monkey: Any = importlib.import_module("gevent.monkey")
     gevent: Any = importlib.import_module("gevent")
     if when == "before":
@@ -59,7 +59,7 @@ def beside_greenlets(when: str, hub: str) -> None:
 
 
 def beside_eventlet(when: str, hub: str) -> None:
-    """Make an agent where eventlet has patched, or patch where there is one."""
+    """Makes an agent after eventlet has patched, or patches after an agent was made."""
     logging.basicConfig(stream=sys.stdout, format="%(message)s")
     eventlet: Any = importlib.import_module("eventlet")
     reconverge: Any = importlib.import_module("reconverge")
@@ -78,7 +78,7 @@ def beside_eventlet(when: str, hub: str) -> None:
 
 
 def beside_eventlet_alone(_hub: str) -> None:
-    """Without a hub, decide and wait on green threads."""
+    """Decides and waits on green threads, without a hub."""
     eventlet: Any = importlib.import_module("eventlet")
     eventlet.monkey_patch()
     reconverge: Any = importlib.import_module("reconverge")

@@ -31,7 +31,7 @@ SECOND = """
 
 
 def has_two_interpreters(hub: str, second: str) -> None:
-    """Exchange in the main one before, while and after the second one decides, with a hub or alone."""
+    """Exchanges in the main interpreter before, while and after the second one decides, with a hub or alone."""
     interpreters: Any = importlib.import_module("_xxsubinterpreters")
     agent = Agent(hub, sync_interval=0.02, exchange_timeout=5.0)
     login = agent.limit("login", "1000/day")

@@ -1,4 +1,4 @@
-"""A program that charges and reports usage; how it ends is up to the test. Arguments: hub, namespace, count, how."""
+"""A program that charges and reports usage, and ends as its test chooses. Arguments: hub, namespace, count, end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reconverge.usage import Meter, UsageReporter
 
 
 def main() -> None:
-    """Charge, and end as told: "exit", "sigterm", "fork" or "kill"."""
+    """Charges, and ends as ordered: "exit", "sigterm", "fork" or "kill"."""
     hub, namespace, count, how = sys.argv[1:5]
     meter = Meter()
     reporter = UsageReporter(meter, hub, namespace=namespace, interval=3600, timeout=30)
@@ -24,7 +24,7 @@ def main() -> None:
             meter.add("acme", "api", 1 if child else 100)
         if child:
             assert os.waitpid(child, 0)[1] == 0
-        sys.exit()  # the child too: each says its last word
+        sys.exit()  # the child, too: each makes its last report
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "sigterm":

@@ -1,8 +1,8 @@
-"""A process with an agent on a broker, that does what it is told: `python -m tests.support.programs.mqtt_member URL`.
+"""A process with an agent on a broker, that obeys commands: `python -m tests.support.programs.mqtt_member URL`.
 
-A line of commands is answered by a line: `ask N` by how many were admitted so far, `keeps` by whether this member keeps
-the ledger, `reborn` by how often the hub's data were new, `known` by what the hub knows, `fork N` by how many a fork
-admitted, `stop` by how many were admitted in the end.
+Each line of commands is answered by a line: `ask N` by the admissions so far, `keeps` by whether this member keeps the
+ledger, `reborn` by how often the hub's data were new, `known` by the hub's charges, `fork N` by the admissions of a
+fork, `stop` by the admissions in the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMESPACE = "members"
 
 
 def keeps() -> bool:
-    """Whether a hub of this process keeps the ledger."""
+    """Returns whether a hub of this process keeps the ledger."""
     hubs = [found for found in gc.get_objects() if isinstance(found, MqttHub)]
     return any(
         hub._per_loop.thing is not None and hub._per_loop.thing.servers[0].candidate.ledger is not None for hub in hubs
@@ -43,7 +43,7 @@ async def known(url: str) -> int:
 
 
 def forked(limiter: RateLimiter, agent: Agent, times: int) -> int:
-    """How many a fork of this process admitted, which says so to the hub before it ends."""
+    """Returns the admissions of a fork of this process, which reports them to the hub before it ends."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Processes that let out what waits: `python -m tests.support.programs.pacers saturate HUB OPTIONS`."""
+"""Processes that admit waiting requests: `python -m tests.support.programs.pacers saturate HUB OPTIONS`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.waiting import eventually_in_loop
 SECONDS: Final = 11.0
 TICK_S: Final = 0.005
 SETTLED_NS: Final = 2 * SECOND_NS
-"""After so long with its part of the rate a process has met the others."""
+"""The time, in nanoseconds, after which a process with its part of the rate has met the others."""
 
 
 async def saturate(hub: str, options: dict[str, int | dict[str, str | float | int]]) -> None:
-    """Makes so many wait over and over; prints "met", waits for a line, and prints when it let out how much in a while.
+    """Makes many requests wait over and over; prints "met", waits for a line, and prints the moments of admissions.
 
-    It also prints for how many seconds the machine let it stand still beyond what it makes up for.
+    It also prints for how many seconds the machine delayed it beyond the time for which it makes up.
     """
     said = options["limit"]
     assert isinstance(said, dict)
@@ -67,7 +67,7 @@ async def saturate(hub: str, options: dict[str, int | dict[str, str | float | in
 
 
 def has_a_part(table: Table) -> bool:
-    """Whether this node has an allowance."""
+    """Returns whether this node has an allowance."""
     return all(cell.allowance > 0 for cell in table.all_cells())
 
 

@@ -1,4 +1,4 @@
-"""Processes under test: each runs one of the programs beside this file, and is spoken to through its pipes."""
+"""Processes under test: each runs one of the programs beside this file, and exchanges lines with its test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Final, Self
 
 ROOT: Final = Path(__file__).parents[3]
 PROCESS_S_MAX: Final = 60.0
-"""Far more than any program takes, even on a busy machine; only a failing test waits so long."""
+"""The longest wait, in seconds: far more than any program takes, even on a busy machine; only a failing test waits so
+long."""
 
 
 class Process:
@@ -32,24 +33,24 @@ class Process:
             start_new_session=True,
         )
         self.stderr = ""
-        """Its complaints, once it has ended."""
+        """The error output, once the process has ended."""
 
     def says(self) -> str:
-        """The next line that it prints; empty when it has ended without one."""
+        """Returns the next line that the process prints; empty if it has ended without one."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 
     def go_on(self) -> None:
-        """Let a program go on that waits for a line."""
+        """Lets a program go on that waits for a line."""
         self.hears("")
 
     def answers(self, line: str) -> str:
-        """Send a line; returns the next line that it prints."""
+        """Sends a line. Returns the next line that the process prints."""
         self.hears(line)
         return self.says()
 
     def hears(self, line: str) -> None:
-        """Send a line to a program that waits for one."""
+        """Sends a line to a program that waits for one."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -58,19 +59,19 @@ class Process:
         self._process.send_signal(number)
 
     def says_until(self, last: str) -> list[list[str]]:
-        """The words of all lines up to the one that begins with `last`."""
+        """Returns the words of all lines up to the one that begins with `last`."""
         lines = [self.says().split()]
         while lines[-1] and lines[-1][0] != last:
             lines.append(self.says().split())
         return lines
 
     def ends(self) -> tuple[int, list[str]]:
-        """Wait for its end; returns its status (negative: the signal that ended it), and what it still said."""
+        """Waits for the end. Returns the status (negative: the signal that ended it), and the rest of the output."""
         stdout, self.stderr = self._process.communicate(timeout=PROCESS_S_MAX)
         return self._process.returncode, stdout.splitlines()
 
     def is_killed(self) -> None:
-        """End it without a word."""
+        """Kills the process."""
         self._process.kill()
         self.ends()
 
@@ -81,10 +82,10 @@ class Process:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # the children that it may have, too
+            os.killpg(self._process.pid, signal.SIGKILL)  # its children, too, if it has some
         self._process.communicate(timeout=PROCESS_S_MAX)
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment, with these variables besides."""
+    """Returns this process's environment, with these variables added."""
     return {**os.environ, **variables}

@@ -1,10 +1,9 @@
-"""Random calls on the compiled kernel, with whatever may be in their way.
+"""Random calls on the compiled kernel, with disturbances of all kinds.
 
-`python -m tests.support.programs.random_calls CALLS` makes as many as that.
-
-Keys and costs of all types, subclasses of `str` whose methods ask again, finalizers, callbacks of the collector and a
-signal handler that ask as well, on several threads. Nothing may crash, hang or raise what is not documented; and no key
-that only the true keys' calls touch may be admitted beyond its quota.
+`python -m tests.support.programs.random_calls CALLS` makes that many. There are keys and costs of all types, subclasses
+of `str` whose methods ask again, finalizers, callbacks of the collector and a signal handler that ask as well, on
+several threads. Nothing may crash, hang or raise an undocumented error; and no key that only the true keys' calls touch
+may be admitted beyond its quota.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from reconverge import Agent, Limit, RateLimiter, ReconvergeError
 EXPECTED: Final = (ReconvergeError, TypeError, ValueError, OverflowError)
 THREADS: Final = 4
 MANY_THREADS: Final = 8
-"""In every fourth lot."""
+"""The number of threads in every fourth lot."""
 LIMITS: Final[dict[str, dict[str, Any]]] = {
     "fixed-window": {"limit": Limit(50, 0.05, algorithm="fixed-window")},
     "sliding-window": {"limit": Limit(50, 0.05)},
@@ -36,7 +35,7 @@ LIMITS: Final[dict[str, dict[str, Any]]] = {
 
 
 class Asker:
-    """The limits of a few agents, and what is asked of them all over the place."""
+    """The limits of a few agents, and random calls on them."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -57,7 +56,7 @@ class Asker:
         self.unexpected: list[BaseException] = []
 
     def again(self) -> None:
-        """A call from the middle of another one."""
+        """Makes a call in the middle of another one."""
         limiter = self.random.choice(self.limiters)
         self.random.choice(CALLS)(limiter, f"key {self.random.randrange(80)}", 1, self.random)
 
@@ -72,7 +71,7 @@ class Asker:
         return 1 if random.random() < 0.7 else random.choice(odd)
 
     def call(self, random: Random) -> None:
-        """One random call; nothing but documented errors may come out of it."""
+        """Makes one random call; only documented errors may come out of it."""
         self.calls += 1
         if random.random() < 0.05:
             Rubbish(self)
@@ -88,7 +87,7 @@ class Asker:
         try:
             for _ in range(calls):
                 self.call(random)
-        except BaseException as error:  # noqa: BLE001  # told by the main thread
+        except BaseException as error:  # noqa: BLE001  # the main thread reports it
             self.unexpected.append(error)
 
 
@@ -111,7 +110,7 @@ BUSY: Final = threading.local()
 
 
 class Nasty(str):
-    """A string that asks a limit whenever it is looked at."""
+    """A string that asks a limit at each access."""
 
     __slots__ = ()
 
@@ -136,7 +135,7 @@ class Nasty(str):
 
 
 class OddNumber(int):
-    """A number that asks a limit when it is reckoned with."""
+    """A number that asks a limit at each calculation."""
 
     def __mul__(self, other: int) -> int:
         ask_again()
@@ -146,7 +145,7 @@ class OddNumber(int):
 
 
 class Rubbish:
-    """Something in a circle, which asks a limit when it is collected."""
+    """An object in a circle, which asks a limit when it is collected."""
 
     def __init__(self, asker: Asker) -> None:
         self.me, self.asker = self, asker
@@ -181,7 +180,7 @@ CALLS: Final[list[Callable[[RateLimiter, Any, Any, Random], object]]] = [
 
 
 def random_calls(calls: int, seed: int, *, threads: int = THREADS) -> Asker:
-    """So many calls on several threads, while signals and collections come. Raises what should not have been raised."""
+    """Makes calls on several threads, while signals and collections come. Raises each undocumented error."""
     asker = Asker(seed)
     ASKER[:] = [asker]
     callback: Callable[[str, dict[str, int]], None] = lambda *_: ask_again()  # noqa: E731
@@ -220,7 +219,7 @@ def random_calls(calls: int, seed: int, *, threads: int = THREADS) -> Asker:
 
 
 def main(calls: int) -> None:
-    """Calls in lots, each with limits of its own, and where they have got to."""
+    """Makes calls in lots, each with limits of its own, and prints the progress."""
     done = lots = 0
     while done < calls:
         lot = min(10_000, calls - done)

@@ -10,10 +10,10 @@ from tests.support.programs.agents import say
 
 
 def floods(hub: str, capacity: str) -> None:
-    """For each line `CLASS NUMBER`, ask so often for requests of that class, and say what came of it.
+    """For each line `CLASS NUMBER`, makes that many requests of that class, and prints the result.
 
-    That is: how many were admitted, the state of the agent, how many were admitted in the fullest window that is
-    remembered, and the layers that refused.
+    That is: the number of admissions, the state of the agent, the admissions in the fullest window that is remembered,
+    and the layers that refused.
     """
     agent = Agent(hub, policy="strict", sync_interval=0.05, exchange_timeout=0.5, lease_ttl=2.0, stop_timeout=0.5)
     shedder = FleetShedder(agent, capacity)

@@ -35,7 +35,7 @@ class Shown:
     dated: bool
     """Whether moments are shown as dates; otherwise as the time since the recording's beginning."""
     most: Fraction | None = None
-    """How many requests may be newly refused; None for any number."""
+    """The most requests that may be newly refused; None for any number."""
 
     @property
     def too_many(self) -> bool:

@@ -28,7 +28,7 @@ TIMEOUT_TRIPS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class CheckupIntervals:
-    """How often agents exchange, and how long they wait for an answer."""
+    """The sync interval of agents, and the time for which they wait for an answer."""
 
     sync_interval_s: float
     timeout_s: float
@@ -42,7 +42,7 @@ class Checkup:
     round_trip_ms: float | None = None
     """The median round trip; of exchanges, or of pings if there was no exchange."""
     clock_offset_ms: float | None = None
-    """By how much the hub's clock is ahead of this machine's."""
+    """The time, in milliseconds, by which the hub's clock is ahead of this machine's; negative if it is behind."""
 
     @property
     def ok(self) -> bool:

@@ -66,11 +66,12 @@ class Setup:
     spread: Spread = "round-robin"
     cuts: tuple[Cut, ...] = ()
     settle_after_s: float = 0.0
-    """How long a request takes, in the recording's time."""
+    """The duration of a request, in seconds of the recording's time."""
     warm: bool = False
     """Whether every node asks the hub about all its keys before the run begins."""
     asks_within_ns: int = 0
-    """How long a request in doubt waits for the hub's answer, in real time; 0 if memory decides it."""
+    """The longest wait of a request in doubt for the hub's answer, in nanoseconds of real time; 0 if memory decides
+    it."""
     name: str = field(default_factory=lambda: token_hex(6))
     """The name of this run; part of its namespaces."""
 
@@ -94,7 +95,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many requests the nodes have made and admitted so far, and which nodes are cut off from the hub."""
+    """The progress of a run: the requests made and admitted so far, and the nodes that are cut off from the hub."""
 
     elapsed_s: float
     duration_s: float

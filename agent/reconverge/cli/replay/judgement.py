@@ -63,7 +63,7 @@ class Judgement:
     admitted_cost: int
     """The admitted cost, and the cost that settling added."""
     debt_max_pct: float
-    """By how much settling raised the use of a window beyond the limit."""
+    """The largest use of a window beyond the limit that settling caused."""
     decision_p50_ns: int
     """The median time of a call of `RateLimiter.allow`, timed by itself, with a look at the clock before and after."""
     decision_p99_ns: int
@@ -71,7 +71,7 @@ class Judgement:
     """The median time of an increment in a dictionary, timed in the same way beside these calls."""
     floor_p99_ns: int
     decisions_per_s_per_node: float
-    """Decisions made in the run, not the most that could be made."""
+    """The number of decisions per second that were made in the run; a node could make more."""
     sync_messages: int
     failures: dict[str, int]
     """The number of failed exchanges, by class of failure."""

@@ -1,4 +1,4 @@
-"""Draws a replay: what was asked for on the busiest key, and what each policy admitted, window by window."""
+"""Draws a replay: the requested cost of the busiest key, and the cost that each policy admitted, window by window."""
 
 # Theory of operation.
 #

@@ -53,7 +53,7 @@ SPEED_MAX: Final = 1e6
 
 
 class SpreadName(StrEnum):
-    """How requests are assigned to the nodes."""
+    """The ways to assign requests to the nodes."""
 
     ROUND_ROBIN = "round-robin"
     HASH = "hash"

@@ -35,7 +35,7 @@ READY_S: Final = 10.0
 """The longest wait for the hub's first answer, in seconds; without an answer the node starts all the same."""
 LAST_WORDS_S: Final = 10.0
 PUBLISH_NS: Final = SECOND_NS // 20
-"""How often a node updates the numbers for the live display."""
+"""The time, in nanoseconds, between two updates of a node's numbers for the live display."""
 NAP_S: Final = 0.05
 NEVER_NS: Final = 1 << 62
 NOT_ASKED: Final = -1
@@ -54,7 +54,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """The instructions that every node of a replay gets: the limit, the policies, and when to do what."""
+    """The instructions that every node of a replay gets: the limit, the policies, and the times."""
 
     limit: Limit
     policies: tuple[str, ...]
@@ -68,11 +68,11 @@ class ReplayPlan:
     """Whether the nodes ask the hub about all keys first."""
     sync_interval_s: float
     settle_after_ns: int
-    """How long after its admission a request is over."""
+    """The time, in nanoseconds, from the admission of a request to its end."""
     stay_until_ns: int
-    """How long after the common start a node stays at least."""
+    """The shortest time, in nanoseconds, for which a node stays after the common start."""
     asks_within_ns: int = 0
-    """How long a request in doubt waits for the hub's answer; 0 if memory decides it."""
+    """The longest wait of a request in doubt for the hub's answer, in nanoseconds; 0 if memory decides it."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class NodeHistory:
     floor_ns: array[int] = field(default_factory=lambda: array("q"))
     """The duration of an increment in a dictionary at that moment."""
     waited_ns: array[int] = field(default_factory=lambda: array("q"))
-    """How long each request waited for the hub's answer; NOT_ASKED for a request that memory decided."""
+    """The wait of each request for the hub's answer, in nanoseconds; NOT_ASKED for a request that memory decided."""
     settled: list[tuple[int, int, int, int]] = field(default_factory=list)
     """The index of each settled request, with the hub's time, the window and the slice of the settlement."""
     exchanges: int = 0

@@ -19,7 +19,7 @@ from reconverge.published.envelope import VARIABLE, Secrets
 T = TypeVar("T")
 PATIENCE_S: Final = 3.0
 FORGOTTEN_AFTER: Final = 2
-"""How many answers to wait for after a reset: the first may belong to a report that was sent before it."""
+"""The number of answers to wait for after a reset: the first may belong to a report that was sent before it."""
 LOOK_S: Final = 0.02
 
 

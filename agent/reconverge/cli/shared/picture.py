@@ -1,4 +1,4 @@
-"""Draws a picture of a run: what each policy admitted in every window, the limit and the declared bound."""
+"""Draws a picture of a run: the cost that each policy admitted in every window, the limit and the declared bound."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Chart:
 
     title: str
     moments_s: Sequence[float]
-    """When each window begins, in seconds after the start."""
+    """The beginning of each window, in seconds after the start."""
     window_s: float
     asked: Sequence[int]
     quota: int

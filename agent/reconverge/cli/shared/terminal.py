@@ -50,7 +50,7 @@ def percent(name: str, text: str) -> float:
 # begun. Then it shows a bar on a terminal; elsewhere, as in a log, it prints a line every ten seconds.
 
 LINE_EVERY_S: Final = 10.0
-"""How often a command prints its progress when there is no terminal."""
+"""The seconds between two lines of a command's progress when there is no terminal."""
 
 Watch = Callable[[str, float, float], None]
 """A function that receives the name of the work, the part that is done, and the whole."""

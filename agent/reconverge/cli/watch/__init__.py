@@ -1,1 +1,1 @@
-"""The commands `reconverge status` and `reconverge top`: show what the hub knows of a fleet, once and live."""
+"""The commands `reconverge status` and `reconverge top`: show the hub's data on a fleet, once and live."""

@@ -42,15 +42,15 @@ class WatchLook:
     taken_s: float
     """The moment of the look by the monotonic clock, in seconds."""
     nodes: int | None
-    """How many live nodes have reported; None if the hub does not report that."""
+    """The number of live nodes that have reported; None if the hub does not name it."""
     rows: Sequence[Mapping[str, Any]]
     """The rows, the largest first, `most` at most; all with the same columns."""
     left_out: int
-    """How many rows are not shown."""
+    """The number of rows that are not shown."""
     totals: Mapping[str, Totals]
     """The totals of all limits, for the rates of the next look; empty unless `by` is "limit"."""
     remark: str = ""
-    """Why there are no rows, if the user can change that."""
+    """The reason why there are no rows, if the user can change that; else empty."""
 
     def as_json(self, wall_s: float) -> dict[str, Any]:
         """Returns the look as an object for `--json`."""

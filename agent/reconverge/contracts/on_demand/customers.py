@@ -32,7 +32,7 @@ from reconverge.runtime.locks import new_future
 Meanwhile = Literal["unknown", "refused"]
 """The decision while a customer's page is being fetched: as for a customer without a contract, or refused."""
 PENDING_S: Final = 1.0
-"""The seconds for which provisional limits are valid at most, and the wait that a refusal by them states."""
+"""The longest time, in seconds, for which provisional limits are valid. A refusal by them names it as the wait."""
 PENDING_MAX: Final = 256
 """The most customers of a page whose counts move at the moment the page comes; the others' follow within PENDING_S."""
 WAITING_MAX: Final = 1000

@@ -52,7 +52,10 @@ def check_functions(**functions: object) -> None:
 
 
 def checked_call(request: T | None, transport: type[object]) -> T:
-    """Returns `request`; raises InvalidSetting if it is None, because a client has the class and not an object."""
+    """Returns `request`. Raises InvalidSetting if it is None.
+
+    It is None if a client was given the class `transport`, and not an object of it.
+    """
     if request is None:
         name = transport.__name__
         raise InvalidSetting("transport", transport, f"is a class; pass an object of it: {name}(limiter)")

@@ -108,7 +108,8 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
     def touch(self, key: str, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         """Changes the timeout of a value.
 
-        A count restarts at its present value for all processes; other processes keep their own timeouts for it.
+        If the value is a count, its present value is set anew for all processes, as by `set`. Other processes keep the
+        timeouts that they have for it.
         """
         count = self.counts.value(self._name(key, version))
         if count is None:

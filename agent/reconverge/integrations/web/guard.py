@@ -539,7 +539,10 @@ class Guard:
 
     @staticmethod
     def decision_for_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns the refusal `decision` with wait and remaining quota for a client that may reach any node next."""
+        """Returns the refusal `decision` for a client whose next request may reach any node.
+
+        Its wait and its remaining quota are those that hold on every node.
+        """
         decision = for_any_node(limiter, decision, key, cost, kind)
         if not decision.certain:
             decision = replace(decision, remaining=left_in_doubt(limiter, decision, key))

@@ -187,7 +187,10 @@ class CellMeter(ABC):
         return min(cost, cell.used)
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Takes `amount` back from a charge made in window `epoch`, found by `mark`, as far as it still counts."""
+        """Takes `amount` back from a charge that was made in window `epoch`, as far as it still counts.
+
+        `mark` has the number by which the algorithm finds the charge.
+        """
         if epoch == cell.epoch:
             returned = min(amount, cell.used)
             cell.used -= returned

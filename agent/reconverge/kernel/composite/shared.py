@@ -94,7 +94,10 @@ class ShareLimit:
         self._share.reset(key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives a cost back to the share. The pool gets cost back only when a reservation is settled."""
+        """Gives a cost back to the share.
+
+        The pool, which is the parent's quota, gets cost back only when a reservation is settled.
+        """
         self._share.refund(key, cost, kind)
 
     def warm(self, keys: Iterable[str]) -> None:

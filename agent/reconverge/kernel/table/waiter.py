@@ -120,7 +120,7 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def turn_away(self, cell: Cell, cost: int, now_ns: int, *, waited: bool) -> None:
-        """Counts a refusal, and `cost` as demand, unless the request has `waited`, so that it was counted before."""
+        """Counts a refusal, and `cost` as demand; if the request has `waited`, its cost was counted before."""
         self._table.cells.refused += 1
         if not waited:
             cell.arrived = min(cell.arrived + cost, DEMAND_MAX)

@@ -25,7 +25,7 @@ from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 from reconverge.simulation.truth import at_once
 
 WINDOWS_KEPT = 4
-"""How many windows after its own an entry of the books is kept."""
+"""The number of windows for which an entry of the books is kept after its own window."""
 
 
 class TrueUse:

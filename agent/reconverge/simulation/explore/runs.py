@@ -15,8 +15,8 @@ from reconverge.simulation.explore.minimal import cut_down, program_of
 from reconverge.simulation.explore.search import Found, Search
 
 COLLECTED_AFTER: Final = 50_000
-"""How many new objects cause a garbage collection: each collection walks the whole world, in which only ended nodes are
-cycles."""
+"""The number of new objects that cause a garbage collection: each collection walks the whole world, in which only ended
+nodes are cycles."""
 ASKING: Final = {"yes": (True,), "no": (False,), "both": (True, False)}
 
 
@@ -155,7 +155,7 @@ def row_of(done: Done) -> list[str]:
 
 
 class SilenceTotals(NamedTuple):
-    """How much the searches of some cases with reckless silences have seen of them."""
+    """Sums over searches of cases with reckless silences: their states, states with a silent node, and recalls."""
 
     states: int = 0
     silent: int = 0

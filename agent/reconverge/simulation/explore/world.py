@@ -81,7 +81,7 @@ class SmallWorld:
         rule = open_merge_rule(clock=self.hub_clock, new_name=lambda: f"{GENERATION}{generations.next()}")
         self.hub = WatchedHub(rule, self.truths)
         self.idle_ns = 0
-        """How long after its last charge a cell still counts some use, in nanoseconds."""
+        """The time, in nanoseconds, for which a cell still counts some use after its last charge."""
         self.started = 0
         """The number of nodes that were ever started."""
         self.bound = 0.0

@@ -1,1 +1,1 @@
-"""Studies over many simulated runs: which sync interval and policy suit a deployment, and what they cost."""
+"""Studies over many simulated runs: they find a sync interval and a policy for a deployment, and their cost."""

@@ -1,4 +1,4 @@
-"""Computes which sync interval and policy keep a bound, and their cost, by simulating a user's deployment."""
+"""Computes the sync interval and the policy that keep a bound, and their cost, by simulating a user's deployment."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Deployment:
     cold_keys: int = 0
     """The number of further keys on each node, each with one request in a window."""
     asks_within_ns: int = 0
-    """How long a request in doubt waits for the hub's answer, in nanoseconds; 0 if nodes decide from memory."""
+    """The longest wait of a request in doubt for the hub's answer, in nanoseconds; 0 if nodes decide from memory."""
 
     def __post_init__(self) -> None:
         Traffic(PATTERNS[0], self.demand)  # raises InvalidSetting for an impossible demand

@@ -22,9 +22,9 @@ LEASE_NS: Final = 30 * SECOND_NS
 LAST_WORDS_MAX: Final = 20
 """The most exchanges that a leaving node may need for its last report."""
 LATE_MAX: Final = 12
-"""How many lost messages may still arrive later."""
+"""The most lost messages that may still arrive later."""
 ASKS_MAX: Final = 5
-"""How many requests of a node may wait for the hub's answer at once."""
+"""The most requests of a node that may wait for the hub's answer at once."""
 
 
 class ClaimNode:

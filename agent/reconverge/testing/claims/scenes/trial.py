@@ -29,12 +29,12 @@ class Trial:
     """The seeds of the random schedules to try; a claim that fails names its seed."""
 
     grace_s: ClassVar[float] = 0.0
-    """How much longer than other hubs this one waits for nodes after a loss: with an elected leader, the time of an
-    answer."""
+    """The time, in seconds, by which this hub waits longer for nodes after a loss than other hubs do: with an elected
+    leader, the time of an answer."""
 
     patience_s: ClassVar[float] = 0.0
-    """How long it may take until other objects read settings or an index of contracts that were put at the hub, as
-    with a broker that pushes them."""
+    """The longest time, in seconds, until other objects read settings or an index of contracts that were put at the
+    hub, as with a broker that pushes them."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
         """Returns a hub without any data, whose time is `clock.wall_ns()`.
