@@ -37,6 +37,8 @@ class Case:
     sights: list[Sight] = field(default_factory=list)
     beyond: int = 0
     interval_ns: int = SECOND_NS // 10
+    silence_ns: int = 0
+    """The longest time for which a node may leave charges unreported that no other node needs to know."""
     interval_min_ns: int = SECOND_NS // 100
     """The shortest time between an exchange and one ahead of time."""
     reconverges_in_ns: int = 2 * SECOND_NS

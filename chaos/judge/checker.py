@@ -215,8 +215,16 @@ def deadline_ns(case: Case, moment_ns: int) -> int:
 
 
 def agreed(case: Case) -> int | None:
-    """Returns the moment from which on all survivors knew the truth; None if they did not in the end."""
-    moments = [_knew_since(life, _truth(case)) for life in case.survivors]
+    """Returns the moment from which on all survivors knew the truth; None if they did not in the end.
+
+    A batch carries the totals of all keys, also of one that it does not report. So the hub's total may contain the last
+    charges of a killed node that no other node ever hears of.
+    """
+    truth = _truth(case)
+    totals = {life.views[-1].total for life in case.survivors if life.views}
+    if len(totals) == 1 and truth - _left_unreported(case) <= min(totals) <= truth:
+        (truth,) = totals
+    moments = [_knew_since(life, truth) for life in case.survivors]
     if not moments or None in moments:
         return None
     return max(moment for moment in moments if moment is not None)
@@ -229,6 +237,17 @@ def _knew_since(life: Life, truth: int) -> int | None:
             break
         since = view.t_ns
     return since
+
+
+def _left_unreported(case: Case) -> int:
+    """Returns the cost that killed nodes admitted too shortly before their end to have reported it for certain."""
+    return sum(
+        one.cost
+        for life in case.lives
+        if life.facts is None
+        for one in life.decisions
+        if one.allowed and one.t_ns > life.last_ns - case.silence_ns - 2 * case.interval_ns
+    )
 
 
 def _truth(case: Case) -> int:

@@ -126,6 +126,7 @@ def case_of(record: Record, who: str) -> Case:
         sights=record.sights[who],
         beyond=scenario.beyond,
         interval_ns=round(scenario.interval_s * SECOND_NS),
+        silence_ns=round(scenario.silence_s * SECOND_NS),
         interval_min_ns=round(scenario.interval_s * SECOND_NS) // 10,
         timeout_ns=round(scenario.timeout_s * SECOND_NS),
         reconverges_in_ns=round(scenario.reconverges_in_s * SECOND_NS),
