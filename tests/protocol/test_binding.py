@@ -18,7 +18,7 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.kernel.engine import COMPILED
 from reconverge.kernel.reporting import cell_reports
 from reconverge.policies import BALANCED, STRICT
-from reconverge.simulation.explore.events import FINE, Exploration, limit_of
+from reconverge.simulation.explore.events import COARSE, FINE, Exploration, limit_of
 from reconverge.simulation.model.bound.runs import BOUND_MODES, KINDS, WALK, BoundTask, exploration_of, tried
 from reconverge.simulation.model.bound.small_cases import SMALL
 from reconverge.simulation.model.bound.watching_hub import class_of, is_bound
@@ -89,6 +89,17 @@ def test_all_short_paths_are_steps_of_the_model(policy: str) -> None:
     runs = [bound_path(FIXED._replace(policy=policy), path) for path in product(SHORT, repeat=DEPTH)]
 
     assert [] == [run.rejected for run in runs if run.rejected]
+
+
+@in_python
+def test_after_a_loss_a_node_need_not_report_requests_of_a_window_that_is_over() -> None:
+    """Its lease is renewed though the new data lack them: the hub grants nothing of that window any more."""
+    used = ("hits all and exchanges 0", "hits all and exchanges 0", "rests long 0")
+
+    run = bound_path(FIXED._replace(grain=COARSE), (*used, "loses data 0", "exchanges 0", "exchanges 0"))
+
+    assert run.rejected == ""
+    assert run.accepted["a node hears of other keys"] > 0
 
 
 @in_python

@@ -48,6 +48,17 @@ def holds_nothing(node: NodeState) -> Fact:
     return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
 
 
+def needs_no_report(scene: ModelState, law: Law) -> Fact:
+    """Returns the fact that no hub needs to hear of this key before it renews the node's lease.
+
+    The node holds nothing. Under `strict`, it has also admitted nothing in the window `frame.looked`, unless hub and
+    node have left that window.
+    """
+    node, looked = scene.node, scene.frame.looked
+    over = (scene.hub.window > looked) & (node.window > looked)
+    return holds_nothing(node) & (equal(node.spent, 0) | over if law.strict else TRUE)
+
+
 def counts(scene: ModelState, law: Law) -> Fact:
     """Returns the fact that the use which the node has admitted under this name still counts."""
     if law.meter is MeterClass.WINDOW:
