@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from reconverge.clock import SECOND_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.kernel.engine import COMPILED
 from reconverge.kernel.reporting import cell_reports
@@ -21,8 +22,10 @@ from reconverge.policies import BALANCED, STRICT
 from reconverge.simulation.explore.events import COARSE, FINE, Exploration, limit_of
 from reconverge.simulation.model.bound.runs import BOUND_MODES, KINDS, WALK, BoundTask, exploration_of, tried
 from reconverge.simulation.model.bound.small_cases import SMALL
+from reconverge.simulation.model.bound.states import BoundKey, KeyTerms
 from reconverge.simulation.model.bound.watching_hub import class_of, is_bound
 from reconverge.simulation.model.bound.worlds import BoundRun, bound_path
+from reconverge.simulation.model.guards import MeterClass
 from reconverge.simulation.model.proving import actions_of, laws
 from reconverge_sync.merge import hearing, rule, windows
 from reconverge_sync.merge.ledger import Entry, LedgerCell
@@ -100,6 +103,24 @@ def test_after_a_loss_a_node_need_not_report_requests_of_a_window_that_is_over()
 
     assert run.rejected == ""
     assert run.accepted["a node hears of other keys"] > 0
+
+
+def test_a_name_that_has_left_is_followed_until_its_node_has_no_use_for_it() -> None:
+    """The answer to its last report may be lost, and windows may pass before it makes that report again."""
+    binding = BoundKey(KeyTerms(MeterClass.WINDOW, True, SECOND_NS, SECOND_NS, SECOND_NS, 4, 0, 0), now_ns=0)
+    left, _ = binding.begin("name-1.0"), binding.begin("name-2.0")
+    binding.step(left, "a node sends of other keys", {"errand.leaves": True})
+    binding.step(left, "a batch of other keys is merged")
+    for window in range(1, 5):
+        binding.passes(window * SECOND_NS)
+        binding.opens(window)
+
+    binding.step(left, "a node gives up its batch", {"late.there": False})
+    assert "name-1.0" in binding.names
+
+    left.of_node = False
+    binding.opens(5)
+    assert "name-1.0" not in binding.names
 
 
 @in_python

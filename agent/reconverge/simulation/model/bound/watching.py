@@ -57,6 +57,7 @@ class NodeWatch:
     def ends(self, syncer: Syncer) -> None:
         """Notes that a process, or the use of its name, has ended."""
         name = self._names.pop(syncer)
+        name.of_node = False
         if is_known(name.any_scene.node.alive):
             self.binding.step(name, "a name ends")
 
