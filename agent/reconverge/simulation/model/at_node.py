@@ -98,14 +98,18 @@ def admits(scene: ModelState, law: Law) -> Move:
 
 
 def goes_beyond(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node admits a request within its overdraft, or one that exceeds all that it holds."""
-    node, cost = scene.node, _cost(scene, law)
+    """Returns the move in which a node admits a request within its overdraft, or one that exceeds all that it holds.
+
+    A node that has just got another name holds nothing, and may still go by an answer to the old one.
+    """
+    node, entry, cost = scene.node, scene.entry, _cost(scene, law)
+    renamed = holds_nothing(node) & (~entry.known | (scene.hub.now <= entry.seen + scene.frame.lease))
     one_request = law.given(ProofGuard.ONE_REQUEST_BEYOND, node.used <= node.allowance) & (cost <= scene.frame.request)
     needs = every(
         (
             node.alive,
             cost >= 0,
-            law.given(ProofGuard.BEYOND_WHILE_FRESH, scene.hub.now < node.until),
+            law.given(ProofGuard.BEYOND_WHILE_FRESH, (scene.hub.now < node.until) | renamed),
             (node.used + cost <= node.allowance + node.overdraft) | one_request,
         )
     )
@@ -326,12 +330,13 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
 def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
     """Returns the end of the node's lease after an answer, and the fact that the lease may end then.
 
-    `own` is the fact that the hub has not lost its data between the node's last answer and this one.
+    `own` is the fact that the hub has not lost its data between the node's last answer and this one. A lease may always
+    end sooner, as that of a process which may be a copy does.
     """
     until = law.any("until", lambda after: after.node.until, whole=False)
     end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease
     end = law.by(ProofGuard.LEASE_LESS_DRIFT, end, end + scene.frame.drift)
-    return until, decide(law.given(ProofGuard.CONFIRM_BEFORE_LEASE, own), until <= end, equal(until, scene.node.until))
+    return until, decide(law.given(ProofGuard.CONFIRM_BEFORE_LEASE, own), until <= end, until <= scene.node.until)
 
 
 def begun_in_lease(scene: ModelState, law: Law) -> Amount:

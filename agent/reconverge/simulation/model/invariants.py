@@ -143,7 +143,8 @@ def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
         "no capacity is above the largest": hub.capacity <= hub.most,
         "data were lost in the past": hub.lost <= hub.now,
     }
-    answers = ((scene.answer.there, scene.answer.present), (scene.errand.answered, scene.errand.present))
+    harmless = needs_no_report(scene, law) if law.strict else FALSE
+    answers = ((scene.answer.there, scene.answer.present), (scene.errand.answered, scene.errand.present | harmless))
     present = hub.waits | every(~there | present for there, present in answers)
     took_a_lease = (hub.now > hub.lost + scene.frame.lease) if law.strict else FALSE
     found["after the wait there is no answer from before"] = present | took_a_lease
