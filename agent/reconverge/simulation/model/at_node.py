@@ -330,8 +330,7 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
 def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
     """Returns the end of the node's lease after an answer, and the fact that the lease may end then.
 
-    `own` is the fact that the hub has not lost its data between the node's last answer and this one. A lease may always
-    end sooner, as that of a process which may be a copy does.
+    `own` is the fact that the hub has not lost its data since the node's last answer. A lease may always end sooner.
     """
     until = law.any("until", lambda after: after.node.until, whole=False)
     end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease
