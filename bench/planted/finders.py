@@ -62,7 +62,8 @@ def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
     if finder == BINDING:
         words = (*python, "reconverge.simulation.model", "--bind", "--mode", WALK, "--mode", SMALL, *reckless)
         words += ("--runs", str(SEEDS), "--start", str(SystemRandom().randrange(10**9)), "--processes", "1")
-        return FinderCommand(words, re.compile(r"^[^|$\n]+: (it needs what|it leaves|no action does).+", re.MULTILINE))
+        # An action, the name of a node, and why the step is rejected; not the case, whose parentheses have spaces.
+        return FinderCommand(words, re.compile(r"^[^|$\n]+ \([^ ()]+\): .+", re.MULTILINE))
     if finder == CHAOS and fault.chaos:
         words = (*python, "chaos", "run", fault.chaos)
         return FinderCommand(words, re.compile(r"^.+ BROKEN: .+", re.MULTILINE), again=True, by_clock=True)

@@ -45,7 +45,7 @@ IN_SILENCE: Final = (
         ),
         ExploredCase("fixed", quota=5, window_s=SECONDS, start=SILENT, more=(RECKLESS,)),
         reckless=True,
-        remark="it breaks no bound: a node may lower what it holds at any moment, and reports what is left",
+        remark="an allowance that falls breaks no bound; here it rises if the key's need exceeds an outdated sum",
     ),
     PlantedFault(
         "forgets silent charges when its lease ends",

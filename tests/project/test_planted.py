@@ -6,16 +6,22 @@ within seconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from bench.planted.catalogue import FAULTS
 from bench.planted.fault import Patch, PlantedFault
-from bench.planted.finders import EXPLORATION, FINDERS, MODEL
+from bench.planted.finders import BINDING, EXPLORATION, FINDERS, MODEL, command_of
 from bench.planted.page import RESULTS, KeptOutcome, kept, page
 from bench.planted.trying import FOUND, NOT_FOUND, NOT_TRIED, WHOLE, planted, try_finder
+from reconverge.clock import SECOND_NS
 from reconverge.simulation.explore.events import Exploration, named
+from reconverge.simulation.model.bound.runs import BoundTally, BoundTask
+from reconverge.simulation.model.bound.small_cases import SMALL
+from reconverge.simulation.model.bound.states import BoundKey, KeyTerms, UnboundStep
+from reconverge.simulation.model.guards import MeterClass
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "bench" / "results"
@@ -64,18 +70,44 @@ def test_a_patch_whose_text_is_gone_is_not_applied(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_exploration_finds_a_fault_within_seconds_and_without_it_none() -> None:
+@pytest.mark.parametrize(
+    ("finder", "words"), [(EXPLORATION, "beyond the limit"), (BINDING, "a precondition of the action")]
+)
+def test_a_finder_finds_a_fault_within_seconds_and_without_it_none(finder: str, words: str) -> None:
     """A node that admits one too many; the code as it is shows nothing in as many seconds."""
     fault = fault_of("one too many")
     sound = fault._replace(patches=())
     with planted(fault) as root:
-        outcome = try_finder(EXPLORATION, fault, root, SECONDS_MAX)
+        outcome = try_finder(finder, fault, root, SECONDS_MAX)
     with planted(sound) as root:
-        nothing = try_finder(EXPLORATION, sound, root, 2 * outcome.seconds)
+        nothing = try_finder(finder, sound, root, 2 * outcome.seconds)
 
     assert FOUND == outcome.status
-    assert "beyond the limit" in outcome.words
+    assert words in outcome.words
     assert NOT_FOUND == nothing.status
+
+
+def test_the_finder_by_binding_knows_a_rejected_step_by_its_message() -> None:
+    """A line for the step and why it is rejected, among lines of the case, of progress and of the table."""
+    terms = KeyTerms(
+        MeterClass.WINDOW,
+        strict=True,
+        window_ns=SECOND_NS,
+        counts_ns=SECOND_NS,
+        lease_ns=SECOND_NS,
+        capacity=4,
+        overdrafts=0,
+        request=0,
+    )
+    binding = BoundKey(terms, now_ns=0)
+    with pytest.raises(UnboundStep) as rejected:
+        binding.step(binding.begin("name-1.0"), "a node admits a request", {"node.used": 1})
+    task, tally = BoundTask(7, SMALL), BoundTally(runs=1, covered=1, steps=Counter({"time passes": 2}))
+    command = command_of(BINDING, FAULTS[0])
+    assert command is not None
+
+    assert command.shows.search(str(rejected.value))
+    assert not command.shows.search("\n".join((str(task), str(task.case()), str(tally), *tally.lines())))
 
 
 def test_a_finder_that_has_nothing_to_try_is_left_out() -> None:

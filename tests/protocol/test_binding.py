@@ -14,15 +14,18 @@ from typing import Any
 
 import pytest
 
+from reconverge.clock import SECOND_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.kernel.engine import COMPILED
 from reconverge.kernel.reporting import cell_reports
 from reconverge.policies import BALANCED, STRICT
-from reconverge.simulation.explore.events import FINE, Exploration, limit_of
+from reconverge.simulation.explore.events import COARSE, FINE, Exploration, limit_of
 from reconverge.simulation.model.bound.runs import BOUND_MODES, KINDS, WALK, BoundTask, exploration_of, tried
 from reconverge.simulation.model.bound.small_cases import SMALL
+from reconverge.simulation.model.bound.states import BoundKey, KeyTerms
 from reconverge.simulation.model.bound.watching_hub import class_of, is_bound
 from reconverge.simulation.model.bound.worlds import BoundRun, bound_path
+from reconverge.simulation.model.guards import MeterClass
 from reconverge.simulation.model.proving import actions_of, laws
 from reconverge_sync.merge import hearing, rule, windows
 from reconverge_sync.merge.ledger import Entry, LedgerCell
@@ -89,6 +92,77 @@ def test_all_short_paths_are_steps_of_the_model(policy: str) -> None:
     runs = [bound_path(FIXED._replace(policy=policy), path) for path in product(SHORT, repeat=DEPTH)]
 
     assert [] == [run.rejected for run in runs if run.rejected]
+
+
+@in_python
+def test_after_a_loss_a_node_need_not_report_requests_of_a_window_that_is_over() -> None:
+    """Its lease is renewed though the new data lack them: the hub grants nothing of that window any more."""
+    used = ("hits all and exchanges 0", "hits all and exchanges 0", "rests long 0")
+
+    run = bound_path(FIXED._replace(grain=COARSE), (*used, "loses data 0", "exchanges 0", "exchanges 0"))
+
+    assert run.rejected == ""
+    assert run.accepted["a node hears of other keys"] > 0
+
+
+STORIES = {
+    "an answer without the key, from lost data, arrives after the wait and renews the lease of a node without any": (
+        Exploration("slices", 6, "strict at nodes", asking=False, grain=FINE),
+        ("sends 1", "arrives 1", "loses data 0", "hits all 0", "exchanges 0", "edge", "rests 0"),
+    ),
+    "a process that may be a copy ends its lease with an answer": (
+        Exploration("fixed", 6, "strict", asking=True, grain=FINE),
+        ("rests 1", "hits all 0", "sends 0", "loses data 0", "is restored 0", "rests 1"),
+    ),
+    "a node whose lease is over gives up what it holds when it hears of other keys": (
+        Exploration("slots", 5, "balanced", asking=False, grain=FINE, window_s=3.0),
+        (
+            *("hits all 1", "rests 1", "hits 1", "rests 0", "rests 1", "rests 0", "rests 1"),
+            *("silence", "sends 1", "arrives 1", "rests long 1"),
+        ),
+    ),
+    "a node under a new name admits one request by what it heard under the old one": (
+        Exploration("slots", 5, "balanced at nodes", asking=False, grain=FINE, window_s=3.0),
+        ("dear hit 1", "rests 1", "is restored 1", "sends 1", "hits 1"),
+    ),
+}
+
+
+@in_python
+@pytest.mark.parametrize("name", STORIES)
+def test_no_walk_that_was_once_rejected_is_rejected_again(name: str) -> None:
+    """In each the code was right, and the model too narrow."""
+    case, story = STORIES[name]
+
+    assert bound_path(case, story).rejected == ""
+
+
+@in_python
+def test_an_answer_that_outlives_the_wait_after_a_loss_ends_the_checks() -> None:
+    """Outside `strict` the proof assumes that there is none."""
+    case = Exploration("fixed", 6, "balanced", asking=True, grain=FINE)
+
+    run = bound_path(case, ("sends 1", "arrives 1", "settles 0", "loses data 1", "rests 0"))
+
+    assert (run.rejected, run.outside) == ("", "an answer from before a loss of data arrives after the wait")
+
+
+def test_a_name_that_has_left_is_followed_until_its_node_has_no_use_for_it() -> None:
+    """The answer to its last report may be lost, and windows may pass before it makes that report again."""
+    binding = BoundKey(KeyTerms(MeterClass.WINDOW, True, SECOND_NS, SECOND_NS, SECOND_NS, 4, 0, 0), now_ns=0)
+    left, _ = binding.begin("name-1.0"), binding.begin("name-2.0")
+    binding.step(left, "a node sends of other keys", {"errand.leaves": True})
+    binding.step(left, "a batch of other keys is merged")
+    for window in range(1, 5):
+        binding.passes(window * SECOND_NS)
+        binding.opens(window)
+
+    binding.step(left, "a node gives up its batch", {"late.there": False})
+    assert "name-1.0" in binding.names
+
+    left.of_node = False
+    binding.opens(5)
+    assert "name-1.0" not in binding.names
 
 
 @in_python

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconverge.clock import SECOND_NS
+from reconverge.hub.report import Totals
 from reconverge.kernel.engine import COMPILED
 from reconverge.limit.limit import PACED
 from reconverge.simulation.explore.canonical import EPOCH_NS, digest, parts_of
@@ -247,6 +248,29 @@ def test_an_event_without_time_changes_no_other_node(kind: str, data: st.DataObj
             happen(world, event)
         if world.clock.monotonic_ns() == now_ns:
             assert digest(world) == digest(world, parts_of(world, before, event.node))
+
+
+@in_python
+def test_a_hub_that_loses_a_charge_is_found_though_the_quota_is_there_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Use ends with its window, so a node gets the whole quota, but the hub's count of charges lacks one for ever."""
+
+    def with_one_lost(charged: int, refunded: int) -> Totals:
+        return Totals(max(0, charged - 1), refunded)
+
+    monkeypatch.setattr("reconverge.simulation.explore.search.RECOVERY_SHARE", 1)
+    sound, faulty = Search(case_of("fixed")), Search(case_of("fixed"))
+    sound.deepen()
+    monkeypatch.setattr("reconverge_sync.merge.rule.Totals", with_one_lost)
+
+    faulty.deepen()
+
+    assert sound.found.recoveries > 1
+    assert [] == sound.found.counterexamples
+    first = faulty.found.counterexamples[0]
+    assert (("asks for two 0",), ["the hub counts 1 of 2 charges"]) == (first.names, first.problems)
+    assert first.problems == replay(first.case, *first.names, asking=first.asking)
 
 
 @in_python

@@ -28,7 +28,8 @@ from reconverge.simulation.explore.world import SmallWorld
 from reconverge.simulation.reckless import count_so_far
 
 RECOVERY_SHARE: Final = 500
-"""One state in this many is tested for recovery: once all faults end, a node must get the whole quota."""
+"""One state in this many is tested for recovery: once all faults end, a node must get the whole quota, and the hub must
+have counted all charges."""
 EQUALITY_SHARE: Final = 200
 """One state in this many that the search meets again is tested: each event must lead to the same state as the first
 time."""
@@ -45,7 +46,7 @@ class Counterexample:
     names: tuple[str, ...]
     problems: list[str]
     asking: int | None = None
-    """The index of the node that could not use the whole quota in the end; None if another promise is broken."""
+    """The index of the node that asked for the whole quota after all faults; None if an event broke a promise."""
 
 
 @dataclass
@@ -209,10 +210,12 @@ class Search:
 
     def _try_recovery(self, path: Path) -> None:
         self.found.recoveries += 1
-        problem = unrecovered(self._world, self.found.recoveries % len(self._world.nodes))
+        asking = self.found.recoveries % len(self._world.nodes)
+        problem = unrecovered(self._world, asking)
         if problem:
             self._world.problems.append(problem)
-            self._note(path, self.found.recoveries % len(self._world.nodes))
+        if self._world.problems:  # the quota may be there although the hub lacks charges
+            self._note(path, asking)
 
 
 def has_silent_node(world: SmallWorld) -> bool:

@@ -48,6 +48,17 @@ def holds_nothing(node: NodeState) -> Fact:
     return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
 
 
+def needs_no_report(scene: ModelState, law: Law) -> Fact:
+    """Returns the fact that no hub needs to hear of this key before it renews the node's lease.
+
+    The node holds nothing. Under `strict`, it has also admitted nothing in the window `frame.looked`, unless hub and
+    node have left that window.
+    """
+    node, looked = scene.node, scene.frame.looked
+    over = (scene.hub.window > looked) & (node.window > looked)
+    return holds_nothing(node) & (equal(node.spent, 0) | over if law.strict else TRUE)
+
+
 def counts(scene: ModelState, law: Law) -> Fact:
     """Returns the fact that the use which the node has admitted under this name still counts."""
     if law.meter is MeterClass.WINDOW:
@@ -87,14 +98,18 @@ def admits(scene: ModelState, law: Law) -> Move:
 
 
 def goes_beyond(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node admits a request within its overdraft, or one that exceeds all that it holds."""
-    node, cost = scene.node, _cost(scene, law)
+    """Returns the move in which a node admits a request within its overdraft, or one that exceeds all that it holds.
+
+    A node that has just got another name holds nothing, and may still go by an answer to the old one.
+    """
+    node, entry, cost = scene.node, scene.entry, _cost(scene, law)
+    renamed = holds_nothing(node) & (~entry.known | (scene.hub.now <= entry.seen + scene.frame.lease))
     one_request = law.given(ProofGuard.ONE_REQUEST_BEYOND, node.used <= node.allowance) & (cost <= scene.frame.request)
     needs = every(
         (
             node.alive,
             cost >= 0,
-            law.given(ProofGuard.BEYOND_WHILE_FRESH, scene.hub.now < node.until),
+            law.given(ProofGuard.BEYOND_WHILE_FRESH, (scene.hub.now < node.until) | renamed),
             (node.used + cost <= node.allowance + node.overdraft) | one_request,
         )
     )
@@ -315,12 +330,12 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
 def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
     """Returns the end of the node's lease after an answer, and the fact that the lease may end then.
 
-    `own` is the fact that the hub has not lost its data between the node's last answer and this one.
+    `own` is the fact that the hub has not lost its data since the node's last answer. A lease may always end sooner.
     """
     until = law.any("until", lambda after: after.node.until, whole=False)
     end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease
     end = law.by(ProofGuard.LEASE_LESS_DRIFT, end, end + scene.frame.drift)
-    return until, decide(law.given(ProofGuard.CONFIRM_BEFORE_LEASE, own), until <= end, equal(until, scene.node.until))
+    return until, decide(law.given(ProofGuard.CONFIRM_BEFORE_LEASE, own), until <= end, until <= scene.node.until)
 
 
 def begun_in_lease(scene: ModelState, law: Law) -> Amount:

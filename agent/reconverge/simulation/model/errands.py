@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconverge.simulation.model.at_node import begun_in_lease, holds_nothing, idle, may_speak, until_of
+from reconverge.simulation.model.at_node import (
+    begun_in_lease,
+    holds_nothing,
+    idle,
+    may_speak,
+    needs_no_report,
+    until_of,
+)
 from reconverge.simulation.model.guards import Action, Assumption, Law, Move, ProofGuard
 from reconverge.simulation.model.state import ErrandState, ModelState
 from reconverge.simulation.model.terms import FALSE, TRUE, choose, decide, equal, every, implies
@@ -54,8 +61,7 @@ def hears_of_others(scene: ModelState, law: Law) -> Move:
     """Returns the move in which an answer arrives to a batch that did not report this key."""
     node, errand = scene.node, scene.errand
     # A key of which a node holds nothing does not keep the lease from going on.
-    idle_here = holds_nothing(node) & (equal(node.spent, 0) if law.strict else TRUE)
-    until, may_last = until_of(scene, law, own=errand.own | idle_here)
+    until, may_last = until_of(scene, law, own=errand.own | needs_no_report(scene, law))
     after = node._replace(
         until=until,
         spent=begun_in_lease(scene, law),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconverge.simulation.model.at_hub import by_hubs_clock, is_before, is_open, merges, merges_late
-from reconverge.simulation.model.at_node import counts, holds_nothing, live
+from reconverge.simulation.model.at_node import counts, holds_nothing, live, needs_no_report
 from reconverge.simulation.model.guards import Action, Assumption, Law, MeterClass, Move, ProofGuard
 from reconverge.simulation.model.state import ModelState, Others, ReportState
 from reconverge.simulation.model.terms import (
@@ -132,7 +132,7 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
     if law.strict:
         # A hub does not wait a whole lease if no node has ever had answers from other data: no node holds anything.
         idle = holds_nothing(scene.node) & equal(scene.node.spent, 0)
-        none = implies(unheard, (~live(scene) | idle) & mattering) & _only_present(scene)
+        none = implies(unheard, (~live(scene) | idle) & mattering) & _only_present(scene, law)
         needs &= (hub.now > until) | none
     else:
         needs &= law.assume(Assumption.ALL_HAVE_SPOKEN, implies(unheard, ~live(scene) & mattering))
@@ -156,10 +156,14 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
     return Move(needs, after)
 
 
-def _only_present(scene: ModelState) -> Fact:
-    """Returns the fact that each answer under way comes from the hub's present data, not from data lost since."""
+def _only_present(scene: ModelState, law: Law) -> Fact:
+    """Returns the fact that no answer under way comes from data that the hub has lost since.
+
+    One that says nothing of this key may, as it only renews the lease, if that needs no report of this key.
+    """
     answer, errand = scene.answer, scene.errand
-    return (~answer.there | answer.present) & (~errand.answered | errand.present)
+    harmless = needs_no_report(scene, law)
+    return (~answer.there | answer.present) & (~errand.answered | errand.present | harmless)
 
 
 def _unless_it_says(report: ReportState, unheard: Fact) -> ReportState:

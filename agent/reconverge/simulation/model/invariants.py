@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconverge.simulation.model.at_hub import held, held_beyond
-from reconverge.simulation.model.at_node import counts, holds_nothing, live, may_go_on
+from reconverge.simulation.model.at_node import counts, holds_nothing, live, may_go_on, needs_no_report
 from reconverge.simulation.model.guards import Law, MeterClass
 from reconverge.simulation.model.state import AnswerState, EntryState, ModelState, ReportState
 from reconverge.simulation.model.terms import (
@@ -143,7 +143,8 @@ def of_sums(scene: ModelState, law: Law) -> Mapping[str, Fact]:
         "no capacity is above the largest": hub.capacity <= hub.most,
         "data were lost in the past": hub.lost <= hub.now,
     }
-    answers = ((scene.answer.there, scene.answer.present), (scene.errand.answered, scene.errand.present))
+    harmless = needs_no_report(scene, law) if law.strict else FALSE
+    answers = ((scene.answer.there, scene.answer.present), (scene.errand.answered, scene.errand.present | harmless))
     present = hub.waits | every(~there | present for there, present in answers)
     took_a_lease = (hub.now > hub.lost + scene.frame.lease) if law.strict else FALSE
     found["after the wait there is no answer from before"] = present | took_a_lease
@@ -239,7 +240,7 @@ def _amounts(entry: EntryState) -> tuple[Amount, ...]:
 
 def _of_leases(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, frame = scene.node, scene.entry, scene.hub, scene.frame
-    idle = holds_nothing(node) & (equal(node.spent, 0) if law.strict else TRUE)
+    idle = needs_no_report(scene, law)
     dead = ~node.alive & (equal(node.spent, 0) if law.meter is MeterClass.SLOTS else TRUE)
     after_loss = (node.until <= hub.lost + frame.lease) | idle | dead
     return {
@@ -375,12 +376,11 @@ def _of_answer(scene: ModelState, answer: AnswerState, law: Law) -> Fact:
 
 def _of_errand(scene: ModelState, law: Law) -> Fact:
     node, entry, errand = scene.node, scene.entry, scene.errand
-    spotless = equal(node.spent, 0) if law.strict else TRUE
     sent = choose(errand.present, entry.seen, scene.hub.lost)
     return every(
         (
             implies(~errand.present, ~entry.known & ~node.knows),
-            implies(errand.present & ~entry.known & errand.own & node.alive, holds_nothing(node) & spotless),
+            implies(errand.present & ~entry.known & errand.own & node.alive, needs_no_report(scene, law)),
             implies(~errand.present | entry.known, node.sent <= sent),
         )
     )

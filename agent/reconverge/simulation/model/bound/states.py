@@ -83,10 +83,10 @@ class BoundName:
     """The sequence number of the last batch that was merged, or given up, before the hub lost its data."""
     late: dict[int, ReportState | None] = field(default_factory=dict)
     """The reports of batches that the node has given up, by sequence number; None for a batch without this key."""
-
+    of_node: bool = True
+    """Whether a node has this name; one that has left does until it has the answer to its last report."""
     sums: dict[int, tuple[EntryState, Amount, tuple[bool, Number, Number]]] = field(default_factory=dict)
-    """For each window, the use of this name that other names' sums contain, with the values from which it was
-    computed."""
+    """For each window, what the sums of other names contain of this one, with the values that it is computed from."""
 
     @property
     def any_scene(self) -> ModelState:
@@ -197,7 +197,7 @@ class BoundKey:
             counts = any(
                 value_of(held(self._at_hub(scene))) or value_of(scene.node.spent) for scene in name.scenes.values()
             )
-            if not (value_of(name.any_scene.node.alive) or counts or name.late or len(self.names) == 1):
+            if not (name.of_node or counts or name.late or len(self.names) == 1):
                 del self.names[name.title]
 
     def _at_hub(self, scene: ModelState) -> ModelState:

@@ -47,6 +47,8 @@ class NodeWatch:
         self._cells: dict[Syncer, Any] = {}
         self._wrote: dict[Syncer, int] = {}
         """For each node with a batch under way, the batch's sequence number."""
+        self.outlived: set[BoundName] = set()
+        """Names with an answer under way from data that the hub had lost before the wait that has ended since."""
 
     # ------------------------------------------------------------ nodes
 
@@ -57,6 +59,7 @@ class NodeWatch:
     def ends(self, syncer: Syncer) -> None:
         """Notes that a process, or the use of its name, has ended."""
         name = self._names.pop(syncer)
+        name.of_node = False
         if is_known(name.any_scene.node.alive):
             self.binding.step(name, "a name ends")
 
@@ -216,14 +219,18 @@ class NodeWatch:
             self.starts(syncer)
             self.starts_with(syncer)
             return
-        seen = self.catches_up(syncer, lowers=False)
+        if name in self.outlived:
+            raise OutsideAssumption("an answer from before a loss of data arrives after the wait")
+        own = is_known(name.any_scene.answer.there)
+        seen = self.catches_up(syncer, lowers=not own)
         seen = {of: value for of, value in seen.items() if of not in ("node.window", "node.used")}
-        action = "a node hears an answer" if is_known(name.any_scene.answer.there) else "a node hears of other keys"
+        action = "a node hears an answer" if own else "a node hears of other keys"
         binding.step(name, action, {**seen, "node.until": self._until(syncer)})
 
     def gave_up(self, syncer: Syncer) -> None:
         """Takes the step of a node that has given up its batch, which may still arrive."""
         name, scene = self._names[syncer], self._names[syncer].any_scene
+        self.outlived.discard(name)
         sequence = self._wrote.pop(syncer, None)
         if sequence is None:
             return

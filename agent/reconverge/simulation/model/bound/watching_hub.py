@@ -257,7 +257,9 @@ class Watch(NodeWatch):
         elif report.epoch < after.window and self._window:
             least = (report.base, report.base, report.overdraft)
         if has.allowance > least[0] or (self._window and has.base > least[1]) or has.overdraft > least[2]:
+            awaits = [name for name in self.binding.names.values() if self._is_answered(name)]
             self.binding.ends_wait()
+            self.outlived.update(name for name in awaits if not self._is_answered(name))
 
     def loses_data(self) -> None:
         """Takes the step of a hub that has lost its data."""
