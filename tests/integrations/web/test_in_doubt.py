@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
 
 import pytest
 
+import reconverge
 from reconverge import Agent, Decision, InvalidSetting, RateLimiter
 from reconverge.integrations import Guard, Outcome, PlainRequest, Rule
 from reconverge.integrations.clients.outgoing import Outgoing
@@ -33,6 +38,7 @@ OTHER = PlainRequest(client=BOB)
 PATIENT = "ask:10s"
 """Far more than an answer takes; only a failing test waits so long."""
 BRIEF = "ask:50ms"
+PACKAGE: Final = str(Path(reconverge.__file__).parent)
 
 
 @pytest.fixture
@@ -326,3 +332,31 @@ def test_what_is_no_time_to_ask_within_is_an_error(give: Callable[[Any], object]
         give(in_doubt)
 
     assert "in_doubt" == raised.value.name
+
+
+def calls_for(guard: Guard, rules: list[Declared]) -> Counter[str]:
+    """Returns how often a request and its response fields call each of the package's functions."""
+    calls = Counter[str]()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            calls[frame.f_code.co_qualname] += 1
+
+    sys.setprofile(note)
+    try:
+        assert guard.check(REQUEST, rules).fields
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.usefixtures("compiled_kernel")
+def test_a_request_that_memory_settles_costs_no_call_more_than_without_a_hub(redis_server: RedisServer) -> None:
+    """The check whether memory settles it is a call of the compiled store, and no call of a function of Python."""
+    with Agent(redis_server.url) as agent:
+        alone, shared = Guard(Agent("memory://")), Guard(agent)
+        of_alone, of_shared = [alone.declare("1000000/hour")], [shared.declare("1000000/hour")]
+        calls_for(alone, of_alone)  # the first request for a key calls more
+        calls = calls_for(alone, of_alone)
+
+        eventually(lambda: calls == calls_for(shared, of_shared), "a request calls the same functions as without a hub")

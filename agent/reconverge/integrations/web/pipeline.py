@@ -216,7 +216,7 @@ class CompiledRule:
     """A rule compiled for the fast path: its limit, the cost of a request, and the texts of its quotas for responses.
 
     The quotas may change while the rule is in use. The rule is up to date if `table.limit is rule.limit`. If
-    `table.limit is rule.settled`, then it is up to date, and a request needs no other check of the rule.
+    `table.limit is rule.settled`, then it is up to date, and the guard must decide only about keys in doubt.
     """
 
     __slots__ = (
@@ -250,7 +250,7 @@ class CompiledRule:
         self.missed = True
         """Whether the key function has found no key so far."""
         self.settled: Limit | None = None
-        """The quota, if it is the limit's only one and a request needs no other check; else None."""
+        """The quota, if it is the limit's only one, all requests have the same cost, and a key was found; else None."""
         self.joint: Limit | None = None
         """The quota, if the rule can decide together with other rules and a request needs no other check; else None."""
         self._take()
@@ -272,7 +272,7 @@ class CompiledRule:
         # These come last: if another thread finds them up to date, it uses the values above.
         self._quotas = [(table, limits[table.name]) for table in self.tables]
         self.limit = limits[self.table.name]
-        self.settled = self.limit if self.plain and not (self.missed or len(self.tables) > 1 or self.asks) else None
+        self.settled = self.limit if self.plain and not (self.missed or len(self.tables) > 1) else None
         self.stores = stores_if_joint(self.limiter)
         self.joint = self.limit if self.plain and self.stores and not self.missed else None
 
@@ -289,27 +289,24 @@ class CompiledRule:
         self.declared.has_found_keys()
         self._take()
 
-    def may_decide(self, key: str) -> bool:
-        """Returns whether the fast path may decide about `key` if the limit is on; False if the guard must decide.
+    def catch_up(self) -> bool:
+        """Brings the rule up to date after its key function has found a key; returns whether `plain` is True.
 
-        Charges nothing.
+        If it is not, the guard must decide.
         """
         if self.missed:
             self.has_key()
         self.keep_up()
-        if not self.plain:
+        return self.plain
+
+    def certainly_refuses(self, key: str) -> bool:
+        """Returns whether the limit, if it is on, refuses a request without a question to the hub. Charges nothing.
+
+        Returns False for a limit with several quotas, of which one may refuse while another one is in doubt.
+        """
+        if len(self.tables) > 1:
             return False
-        if not self.asks:
-            return True
-        answers = self.board.on
-        try:
-            if answers.settles(key, self.cost, None):
-                return True
-            if len(self.tables) > 1:  # one quota may certainly refuse while another one is in doubt
-                return False
-            would = answers.test(key, self.cost, None)
-        except Exception:  # noqa: BLE001  # the guard will get the error again and handle it
-            return False
+        would = self.board.on.test(key, self.cost, None)
         return not would.allowed and would.certain
 
     def keying(self, find: Find, part: Find | None) -> Callable[[Any], str | FoundKey]:
@@ -403,15 +400,17 @@ class Pipeline:
     # attribute accesses, would take as long as the decision itself.
 
     def _by_one(self, rule: CompiledRule, key_in: Callable[[Any], str | FoundKey]) -> Decide:
-        board, answers, table, cost = rule.board, rule.board.on, rule.table, rule.cost
+        board, answers, table, cost, asks = rule.board, rule.board.on, rule.table, rule.cost, rule.asks
 
         def decide(asked: Any) -> Outcome | list[FoundKey]:
             key: Any = key_in(asked)
             if key.__class__ is not str:
                 return [key]
-            if board.answers is not answers or not (table.limit is rule.settled or rule.may_decide(key)):
+            if board.answers is not answers or not (table.limit is rule.settled or rule.catch_up()):
                 return [rule.found(key)]
             try:
+                if asks and not (answers.settles(key, cost, None) or rule.certainly_refuses(key)):
+                    return [rule.found(key)]
                 decision = answers.hit(key, cost)
             except Exception:  # noqa: BLE001  # the guard will get the error again and handle it
                 return [rule.found(key)]
