@@ -19,6 +19,7 @@ import pytest
 import redis
 import redis.asyncio
 import requests
+from celery import Celery  # type: ignore[import-untyped]
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import override_settings
 from fastapi import Depends, FastAPI, Header
@@ -34,6 +35,7 @@ from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.config import load
 from reconverge.integrations.decorators import limited
+from reconverge.integrations.django import exempt as django_exempt
 from reconverge.integrations.django import limit as django_limit
 from reconverge.integrations.django.cache import ReconvergeCache
 from reconverge.integrations.fastapi import Limits as FastapiLimits
@@ -63,6 +65,7 @@ FASTAPI: Any = FastapiLimits
 FLASK: Any = FlaskLimits
 AIOHTTP: Any = AiohttpLimits
 DJANGO: Any = django_limit
+EXEMPT: Any = django_exempt
 RULE: Any = Rule
 ASGI: Any = AsgiMiddleware
 WSGI: Any = WsgiMiddleware
@@ -161,6 +164,13 @@ def task(self: object, customer: str) -> None:
     """Is the function of a task that gets itself first."""
 
 
+def job() -> None:
+    """Is a function to which a queue has added its method, as rq does."""
+
+
+job.delay = job  # type: ignore[attr-defined]
+
+
 def meter_without_reporter() -> None:
     clock = ManualClock()
     meter = Meter(clock)
@@ -203,6 +213,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: LIMIT(5, 60_000_000_000),
         ("60000000000 s", "between 1 ms and ten years", "in seconds"),
     ),
+    "prices of nothing": (lambda: limit("5/minute", costs={"GET": 0, "*": 0}), ("all kinds cost 0", "at least 1")),
     "algorithm by position": (lambda: limit("5/minute", "gcra"), ("'gcra'", "algorithm=")),
     "name and limit swapped": (
         lambda: AGENT("memory://").limit("5/minute", "login"),
@@ -237,6 +248,15 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "slot not looked at": (run_without_a_slot, ("'rendered-blindly' has refused a block, which ran", "if slot:")),
     "estimate not looked at": (run_without_an_estimate, ("'spent-blindly' has refused a block", "if reservation:")),
     "admission not looked at": (run_though_shed, ("has refused a block, which ran", "if admission:")),
+    "quotation marks": (lambda: Agent('"redis://db"'), ("has a quotation mark", "leave the marks out")),
+    "variable": (lambda: Agent("${REDIS_URL}"), ("'${REDIS_URL}'", "placeholder that nothing has replaced")),
+    "template": (lambda: Agent("{{ redis_url }}"), ("placeholder that nothing has replaced", "pass its value")),
+    "link of Docker": (lambda: Agent("tcp://redis:6379"), ("'tcp'", "write redis://redis:6379")),
+    "socket": (lambda: Agent("unix:///run/redis.sock"), ("'unix'", "write redis+unix:///run/redis.sock")),
+    "socket of Celery": (
+        lambda: Agent("redis+socket://:sesame@/run/redis.sock"),
+        ("'redis+socket'", "write redis+unix://***@/run/redis.sock"),
+    ),
     "servers": (
         lambda: Agent("redis://one:6379,two:6379/0"),
         ("one:6379,two:6379", "names several servers", "redis+sentinel://HOST,HOST/SERVICE", "redis+cluster://"),
@@ -289,6 +309,27 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
         ("LimitedTransport", "is a class", "LimitedTransport(limiter)"),
     ),
     "class of an adapter": (fetch_by_a_class, ("LimitedAdapter", "is a class", "LimitedAdapter(limiter)")),
+    "task of Celery": (
+        lambda: limited("5/minute", agent=Agent("memory://"))(Celery("shop", broker="memory://").task(where)),
+        ("is what celery calls already, without this limit", "next to the function, below all other decorators"),
+    ),
+    "job of a queue": (
+        lambda: limited("5/minute", agent=Agent("memory://"))(job),
+        ("is what its queue calls already, without this limit", "below all other decorators"),
+    ),
+    "call without a cost": (
+        lambda: limited("5/minute", agent=Agent("memory://"), cost=0)(where),
+        ("cost=0", "charges nothing", "at least 1"),
+    ),
+    "key of a trace": (lambda: by_header("X-Request-ID"), ("'X-Request-ID'", "another value in each request")),
+    "key of a proxy": (
+        lambda: by_header("X-Forwarded-For"),
+        ("'X-Forwarded-For'", "a client would choose its key", "write by_ip", "trusted_proxies=["),
+    ),
+    "key with an underscore": (
+        lambda: by_header("x_api_key"),
+        ("by_header('x_api_key') has an underscore", "write by_header('x-api-key')"),
+    ),
     "key of other arguments": (
         lambda: limited("5/minute", agent=Agent("memory://"), key=lambda customer: customer)(task),
         ("key=", "takes others", "key=lambda self, customer: ..."),
@@ -393,6 +434,7 @@ FILES: dict[str, tuple[str, str, Words]] = {
     "suffix": ("a.json", '{"limits": {"login": "10k/minute"}}', ("login", "'k'", "as 10000")),
     "duration": ("a.toml", "sync_interval = '100ms'\n", ("line 1", "sync_interval", "not '100ms'", "write 0.1")),
     "parent": ("a.toml", "[limits.a]\nlimit = '5/s'\nparent = 'b'\n", ("line 3", "'b'", "declared above; add one")),
+    "marks": ("a.toml", "[limits]\nlogin = 5/minute\n", ("line 2", "quotation marks, as in login = '5/minute'")),
     "ending": ("a.ini", "[limits]\nlogin = 5/minute\n", ("a.ini", ".toml")),
 }
 PLANS = "plans:\n  free:\n    limits:\n      {}\nunknown: free\n"
@@ -495,6 +537,22 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: FASTAPI(FastAPI(), agent="memory://"),
         ("agent='memory://'", "is given twice", "write limits.install(app)"),
     ),
+    "fastapi cost of nothing": (
+        lambda: FASTAPI("memory://")("5/minute", cost=0),
+        ("cost=0", "charges nothing", "leave it out"),
+    ),
+    "fastapi proxies of all addresses": (
+        lambda: FASTAPI("memory://", trusted_proxies=["::ffff:0:0/96"]),
+        ("trusts every address", "name the networks of your proxies"),
+    ),
+    "flask parentheses of exempt": (
+        lambda: FLASK(where, agent="memory://").exempt(),
+        ("view", "write @limits.exempt without parentheses"),
+    ),
+    "django parentheses of exempt": (
+        EXEMPT,
+        ("view", "write @exempt without parentheses"),
+    ),
     "fastapi header of no proxy": (
         lambda: FASTAPI("memory://", forwarded_header="X-Real-IP"),
         ("forwarded_header='X-Real-IP'", "no proxy is trusted to write it", "add trusted_proxies="),
@@ -572,6 +630,12 @@ def test_a_wrong_file_of_settings_is_corrected(what: str, tmp_path: Path, caplog
     (tmp_path / name).write_text(text)
 
     assert [] == lacking(told(lambda: load(tmp_path / name), caplog), words)
+
+
+def test_a_directory_in_place_of_a_file_of_settings_is_named(tmp_path: Path) -> None:
+    """It has no ending either."""
+    with pytest.raises(ValueError, match="is a directory; give the path of a file in it"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("what", CONTRACTS)

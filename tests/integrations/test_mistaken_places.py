@@ -5,6 +5,7 @@ Method: each mistake in an application that runs; the message has the words that
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +23,13 @@ from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.fastapi import Limits as FastapiLimits
+from reconverge.integrations.fastapi.misuse import SOCKETS_MAX
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import AioRateLimitInterceptor
+from reconverge.integrations.misplaced import log_bypassed
+from reconverge.integrations.web.bound_rule import MISSED_MAX
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
-from tests.support.applications.asking import ask_asgi, ask_wsgi, statuses
+from tests.support.applications.asking import ask_asgi, ask_wsgi, converse, statuses, websocket_scope
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
 
@@ -254,3 +258,121 @@ def test_a_middleware_that_has_served_is_dropped_in_silence(caplog: pytest.LogCa
     del app
 
     assert "" == caplog.text
+
+
+def test_a_middleware_around_an_application_that_is_served_without_it_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """At the end of the process. One that serves, or whose application serves nothing, is not logged."""
+    kept: list[Any] = []
+    starlette, of_wsgi, served, unserved = (
+        fastapi.FastAPI(),
+        flask.Flask("bypassed"),
+        flask.Flask("x"),
+        flask.Flask("y"),
+    )
+    kept += [AsgiMiddleware(starlette, "2/minute", agent="memory://")]
+    kept += [WsgiMiddleware(of_wsgi.wsgi_app, "2/minute", agent="memory://")]
+    kept += [WsgiMiddleware(each, "1/minute", agent="memory://") for each in (served, unserved)]
+    ask_asgi(starlette)
+    of_wsgi.test_client().get("/")
+    assert [404, 429] == statuses(ask_wsgi(kept[2], times=2))
+
+    log_bypassed()
+    log_bypassed()
+    ask_wsgi(kept[3])  # otherwise it would be logged as one that was dropped
+
+    assert 2 == len(caplog.records)
+    assert "RateLimitMiddleware was made around <Flask 'bypassed'>, which has served requests without" in caplog.text
+    assert "have the server run the middleware, as in app = RateLimitMiddleware(app" in caplog.text
+
+
+def test_a_dependency_that_returns_a_limit_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """FastAPI does not call what a dependency returns. The limit is made with each request, and not kept."""
+    limits = FastapiLimits("memory://")
+    app = fastapi_with(limits, lambda: limits("2/minute"))
+    assert [200] * 4 == statuses(ask_asgi(app, times=4))
+
+    assert 1 == len(caplog.records)
+    assert "'2/minute' was made while the application serves, and decided about no request" in caplog.text
+    assert "dependencies=[Depends(limits('5/minute'))]" in caplog.text
+
+
+def test_a_limit_of_fastapi_that_a_route_calls_itself_decides_only_if_it_is_awaited(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Without `await` it would be true. With it, a limit that is made by the route is not logged."""
+    limits = FastapiLimits("memory://")
+    app = fastapi_with(limits)
+
+    @app.get("/awaited")
+    async def awaited(request: fastapi.Request) -> bool:
+        return bool(await limits("2/minute", name="by-hand")(request))
+
+    @app.get("/forgotten")
+    async def forgotten(request: fastapi.Request) -> bool:
+        return bool(limits("2/minute", name="by-hand")(request))
+
+    assert [200, 200, 429] == statuses(ask_asgi(app, path="/awaited", times=3))
+    assert "" == caplog.text
+    with pytest.raises(TypeError, match="write await"):
+        ask_asgi(app, path="/forgotten")
+
+
+@pytest.mark.parametrize("made", [FastapiLimits, AiohttpLimits])
+@pytest.mark.filterwarnings("error")
+def test_a_check_of_a_message_that_was_not_awaited_has_no_truth(made: Any) -> None:
+    """A handler that reads its websocket itself would go on."""
+    messages = made(agent="memory://").messages("2/minute")
+
+    with pytest.raises(TypeError, match=r"check\(\) has decided nothing before it is awaited; write await"):
+        bool(messages.check(None))
+
+
+def test_a_limit_on_messages_that_no_websocket_asks_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, after some websockets. One that has decided about a message is not."""
+    limits = FastapiLimits("memory://")
+    app = fastapi_with(limits)
+    asked, unasked = limits.messages("9/minute"), limits.messages("5/minute", name="unasked")
+
+    @app.websocket("/")
+    async def echo(socket: fastapi.WebSocket) -> None:
+        await socket.accept()
+        await asked.check(socket)
+        await socket.send_text(await socket.receive_text())
+
+    for _ in range(2 * SOCKETS_MAX):
+        asyncio.run(converse(app, websocket_scope("/"), "x"))
+
+    assert not unasked.asked
+    assert 1 == len(caplog.records)
+    assert "none has asked the limit 'unasked' about a message" in caplog.text
+    assert "write async for text in messages(socket)" in caplog.text
+
+
+def test_a_limited_blueprint_that_no_application_has_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be another one that has the views."""
+    app = flask.Flask("shop")
+    limits = FlaskLimits(lambda: "ada", app=app, agent="memory://")
+    right, wrong = flask.Blueprint("right", "right"), flask.Blueprint("wrong", "wrong")
+    right.get("/")(lambda: "x")
+    app.register_blueprint(right)
+    limits.limit("2/minute")(right)
+    limits.limit("2/minute")(wrong)
+
+    assert [200, 200, 429] == [app.test_client().get("/").status_code for _ in range(3)]
+    assert 1 == len(caplog.records)
+    assert "the limits of the blueprint 'wrong' limit nothing" in caplog.text
+    assert "write app.register_blueprint(blueprint)" in caplog.text
+
+
+@pytest.mark.parametrize("returned", [None, "100/minute"])
+def test_a_function_of_limits_that_returns_none_is_logged(
+    returned: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A `return` that is missing there makes all requests unlimited. A function that has returned a limit is not."""
+    app = WsgiMiddleware(flask.Flask("shop"), lambda _: returned, agent="memory://")
+    ask_wsgi(app, times=2 * MISSED_MAX)
+
+    assert (1 if returned is None else 0) == caplog.text.count("has returned None for each of the first")
+    assert ("if a return is missing there, add it" in caplog.text) == (returned is None)

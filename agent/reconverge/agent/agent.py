@@ -890,7 +890,7 @@ class Agent:
     def stats(self) -> AgentStats:
         """Returns a copy of the counters of decisions and exchanges."""
         now_ns = self._clock.monotonic_ns()
-        self.watch.look_at_room(self._kernel)
+        self.watch.look_at_keys(self._kernel)
         limiters = list(self._limiters.values())
         boards = [limiter.control.enforcement for limiter in limiters]
         bans = [limiter.control.bans for limiter in limiters]

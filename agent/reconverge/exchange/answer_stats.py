@@ -27,6 +27,9 @@ from reconverge.settings import MILLION
 if TYPE_CHECKING:
     from reconverge.kernel import Cell, Kernel
 
+KEYS_ONCE: Final = 10_000
+"""With so many keys, each decided about once, a warning is logged. Of a million clients that each ask at random, some
+50 among 10,000 requests would have come twice."""
 NEAR_SHARE: Final = 0.8
 """A key counts as near its limit when all nodes together have used this fraction (0 to 1) of the limit's quota."""
 KEYS_SEEN_MAX: Final = 10_000
@@ -77,6 +80,8 @@ class AnswerStats:
         """Whether a hook dispatcher reads `refused_keys`, `near_keys` and `recent`."""
         self._logged_full = LoggedOnce()
         """Ensures that the warning about a full node, without room for another key, is logged once."""
+        self._logged_keys = LoggedOnce()
+        """Ensures that the warning about keys of one request each is logged once."""
         self._seen: dict[tuple[str, str], _SeenAnswers] = {}
 
     def forget(self, keys: Container[tuple[str, str]]) -> None:
@@ -89,8 +94,12 @@ class AnswerStats:
                 queue.clear()
                 queue.extend(kept)
 
-    def look_at_room(self, kernel: Kernel) -> None:
-        """Logs a warning, once, if the node has no room for another key because none of its keys may be evicted."""
+    def look_at_keys(self, kernel: Kernel) -> None:
+        """Logs warnings, each once, about a node without room for new keys, and about keys that seem to be made up."""
+        self._look_at_room(kernel)
+        self._look_at_repetition(kernel)
+
+    def _look_at_room(self, kernel: Kernel) -> None:
         full = any(table.overflowed for table in list(kernel.tables.values()))
         if not full or not self._logged_full.is_new():
             return
@@ -100,6 +109,22 @@ class AnswerStats:
             BEYOND_CAP,
             extra={"max_keys": kernel.keys_max},
         )
+
+    def _look_at_repetition(self, kernel: Kernel) -> None:
+        """Looks for a limit that has decided once about each of its keys.
+
+        A key function may return what is new with each request: an identifier, a time, an object's `repr`.
+        """
+        for table in list(kernel.tables.values()):
+            keys = len(table.cells)
+            if keys >= KEYS_ONCE and table.admitted + table.refused == keys and self._logged_keys.is_new():
+                logger.warning(
+                    "reconverge: the limit %r has decided about %d keys, and about none of them twice; if the key is"
+                    " new with each request, as an identifier or an object's repr is, the limit limits nothing: use a"
+                    " key that a client keeps, such as its user or its address",
+                    table.name,
+                    keys,
+                )
 
     def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         """Counts an answered exchange, which took `seconds`. The caller has applied the answer to the cells already."""

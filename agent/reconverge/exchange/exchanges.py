@@ -213,7 +213,7 @@ class Exchanges(Ownership):
     def _look_at(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
         try:
             self.watch.answered(batch, answer, seconds=seconds)
-            self.watch.look_at_room(self._syncers[0].kernel)
+            self.watch.look_at_keys(self._syncers[0].kernel)
         except Exception as error:  # noqa: BLE001  # a failure of statistics must not fail the exchange
             self._note_bug(error)
 

@@ -20,6 +20,17 @@ UNKNOWN_OPTION: Final = "has an option that is not known"
 EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
 """For each scheme, the extra of this package that installs its hub; schemes not listed need the extra `redis`."""
 
+ELSEWHERE: Final = {
+    "redis+socket": "redis+unix",
+    "redis+ssl": "rediss",
+    "redis+tls": "rediss",
+    "redis-cluster": "redis+cluster",
+    "redis-sentinel": "redis+sentinel",
+    "sentinel": "redis+sentinel",
+    "tcp": "redis",
+    "unix": "redis+unix",
+}
+"""Schemes that other programs use for servers that a hub can be, such as Docker for links, and the scheme here."""
 ONE_SERVER: Final = frozenset(("redis", "rediss", "valkey", "valkeys"))
 """The schemes of URLs that name one server, and that have variants for several."""
 
@@ -55,6 +66,11 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
         problem = f"names several servers; write {scheme}+sentinel://HOST,HOST/SERVICE or {scheme}+cluster://HOST,HOST/"
         raise InvalidSetting("hub", redacted(url), problem)
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if scheme in ELSEWHERE and ELSEWHERE[scheme] in entries:
+        problem = f"has the scheme {scheme!r}, which is called {ELSEWHERE[scheme]} here"
+        raise InvalidSetting(
+            "hub", redacted(url), f"{problem}; write {ELSEWHERE[scheme]}{redacted(url)[len(scheme) :]}"
+        )
     if scheme not in entries:
         raise UnknownHub(scheme, {*entries, MEMORY})
     try:
@@ -75,6 +91,10 @@ def scheme_of(url: str) -> str:
         problem = "is not a URL like redis://localhost:6379/0, memory:// or embedded://"
         if isinstance(url, str) and re.match(r"[0-9]+ ?(?:/|per|in|concurrent)", url):
             problem = f"is a limit, and {problem}, which names a hub; write agent.limit('login', {url!r})"
+        elif isinstance(url, str) and url[:1] in {'"', "'"}:
+            problem = "has a quotation mark at its beginning, which is no part of a URL; leave the marks out"
+        elif isinstance(url, str) and re.match(r"\$|%[({]?\w+[)}%]|\{|<", url):
+            problem = "is a placeholder that nothing has replaced; pass its value, such as redis://localhost:6379/0"
         raise InvalidSetting("hub", shown, problem)
     return scheme
 

@@ -21,9 +21,9 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.hub.registry import redacted
 from reconverge.integrations.clients.turns import wait_for_turn
-from reconverge.integrations.misplaced import warn_if_registered
+from reconverge.integrations.misplaced import registry_of, warn_if_registered
 from reconverge.integrations.web.bound_rule import quotas_of_fixed, room_for
-from reconverge.integrations.web.costs import check_of_call, kind_of_call
+from reconverge.integrations.web.costs import check_charged, check_of_call, kind_of_call
 from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.request import keys
@@ -98,6 +98,7 @@ def limited(
         if isinstance(limits, Limiter):
             limiter = limits
         else:
+            check_charged(cost, "cost")
             own = fitting_name(name or name_of(function), room=room_for(limits))
             limiter = cast("Agent", agent).declare(own, quotas_of_fixed(limits))
             if name is None:
@@ -145,6 +146,9 @@ def _check_function(function: object) -> None:
         problem = "is a class, which would be one no more; limit its __init__, or its methods"
     elif isinstance(function, staticmethod | classmethod | property) or not callable(function):
         problem = f"is no function but a {kind}; put @limited(...) next to the function, below all other decorators"
+    elif (registry := registry_of(function)) is not None:
+        problem = f"is what {registry} calls already, without this limit; put @limited(...) next to the function, below"
+        problem += " all other decorators"
     else:
         return
     raise InvalidSetting("function", function, problem)

@@ -14,12 +14,13 @@ transport sees only its own end, so that is when it is logged, unless another on
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import logging
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
-from weakref import finalize
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakKeyDictionary, finalize
 
 from reconverge.limiter.enforcement.switches import OFF
 from reconverge.runtime.log_throttle import LoggedOnce
@@ -30,7 +31,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 _logged = LoggedOnce()
 
+
+class Middleware(Protocol):
+    """A middleware around an application of ASGI or WSGI."""
+
+    app: Any
+
+
+_middlewares: Final = WeakKeyDictionary[Middleware, finalize]()  # type: ignore[type-arg]
+"""The middlewares of this process, each with its finalizer, which is alive until the first request."""
+
+REGISTRIES: Final = frozenset({"asyncclick", "celery", "click", "cyclopts", "dramatiq", "huey", "procrastinate"})
+"""Packages whose decorators return an object that they call a task or a command, in place of the function."""
 FRAMEWORKS: Final = frozenset({"aiohttp", "fastapi", "flask", "litestar", "quart", "starlette"})
+
+
+def registry_of(function: object) -> str | None:
+    """Returns the package whose decorator has made a task or a command of a function; None if there was none.
+
+    Such an object runs the bare function, even if it is decorated later. Only its class is looked at, as a task may
+    begin work when its attributes are read. The jobs of rq are functions with an attribute `delay`.
+    """
+    names = {cls.__module__.partition(".")[0] for cls in type(function).__mro__}
+    found = sorted(names & REGISTRIES)
+    if found:
+        return found[0]
+    return "its queue" if inspect.isfunction(function) and "delay" in vars(function) else None
 
 
 def warn_if_registered(function: Any, caller: FrameType | None) -> None:
@@ -75,6 +101,35 @@ def warn_if_dropped(middleware: object) -> finalize:  # type: ignore[type-arg]  
     warning = finalize(middleware, _log_dropped, type(middleware).__name__)
     warning.atexit = False  # a process that only imports the application serves nothing
     return warning
+
+
+def note_middleware(middleware: Middleware) -> finalize:  # type: ignore[type-arg]
+    """Returns the finalizer of `warn_if_dropped`, for a middleware that is also looked at when the process ends."""
+    warning = warn_if_dropped(middleware)
+    _middlewares[middleware] = warning
+    return warning
+
+
+@atexit.register
+def log_bypassed() -> None:
+    """Logs a warning for each middleware that served nothing, though its application has served requests.
+
+    The server was given the application instead of the middleware. Of other frameworks than Starlette's and Flask that
+    is not known.
+    """
+    for middleware, warning in list(_middlewares.items()):
+        app, name = middleware.app, type(middleware).__name__
+        app = getattr(app, "__self__", app)  # of Flask's app.wsgi_app
+        served = getattr(app, "middleware_stack", None) is not None or getattr(app, "_got_first_request", False) is True
+        if warning.alive and served:
+            warning.detach()
+            logger.warning(
+                "reconverge: a %s was made around %r, which has served requests without it, so its limits have limited"
+                " nothing; have the server run the middleware, as in app = %s(app, '100/minute')",
+                name,
+                app,
+                name,
+            )
 
 
 def _log_dropped(name: str) -> None:

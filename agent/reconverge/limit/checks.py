@@ -67,6 +67,8 @@ def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
                 f"kind {kind!r} costs {shown(cost)}, which can never be admitted: {capacity} is the most at once",
             )
         checked[kind] = cost
+    if not any(checked.values()):
+        raise InvalidLimit(text, "all kinds cost 0, so nothing would be limited; give a kind a cost of at least 1")
     return checked
 
 

@@ -310,6 +310,17 @@ def test_limits_without_the_middleware_are_logged_by_a_limited_view(
     assert "add 'reconverge.integrations.django.RateLimitMiddleware' to MIDDLEWARE" in caplog.text
 
 
+def test_a_decorator_of_django_that_decorates_nothing_is_logged(get: Get, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with the first request that comes after all views were imported. Django reads no list of decorators."""
+    limit("2/minute")
+    with override_settings(MIDDLEWARE=django_project.MIDDLEWARE), configured(LIMITS="9/hour"):
+        for _ in range(3):
+            get("/limited/")
+
+    assert 1 == caplog.text.count("limit('2/minute') decorates nothing, so it limits nothing; write @limit('5/minute')")
+    assert "@method_decorator(limit('5/minute')) on a method" in caplog.text
+
+
 def test_a_view_that_refuses_costs_the_others_nothing(get: Get) -> None:
     """The charge of the middleware, or of a limit of the class, is given back."""
     with configured(LIMITS="9/hour"):

@@ -13,6 +13,7 @@ import pytest
 
 from reconverge import Agent
 from reconverge.clock import SECOND_NS, ManualClock
+from reconverge.exchange import answer_stats
 from reconverge.kernel import Table
 from reconverge.kernel.eviction import KEPT_NS
 from reconverge.kernel.table.lookup import UNTOUCHED_NS
@@ -414,3 +415,26 @@ def test_a_full_node_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     assert ["max_keys=1 keys are in use" in record.getMessage() for record in caplog.records] == [True]
     assert ("ready", "degraded", 1) == (healthy, health.state, len(health.grounds))
     assert "max_keys=1" in health.grounds[0]
+
+
+def test_a_limit_that_meets_no_key_twice_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys may be identifiers of requests. A single key that comes again shows that they are not."""
+    monkeypatch.setattr(answer_stats, "KEYS_ONCE", 20)
+    agent = Agent("memory://", clock=ManualClock(START_S))
+    users, requests = agent.limit("users", "10/minute"), agent.limit("requests", "10/minute")
+    users.allow("user 0")
+    for number in range(20):
+        users.allow(f"user {number}")
+    agent.stats()
+    assert "" == caplog.text
+
+    for number in range(20):
+        requests.allow(f"request {number}")
+    for _ in range(2):
+        agent.stats()
+
+    assert 1 == len(caplog.records)
+    assert "the limit 'requests' has decided about 20 keys, and about none of them twice" in caplog.text
+    assert "use a key that a client keeps" in caplog.text

@@ -26,6 +26,7 @@ from reconverge.integrations.web.request.request import CANCELLED, FAILED, Respo
 from reconverge.integrations.web.rules import Limits as RuleLimits
 from reconverge.integrations.web.rules import Rule, RuleSettings, all_rules
 from reconverge.integrations.web.unmatched import UnmatchedRules
+from reconverge.limiter.awaiting import undecided
 
 try:
     from aiohttp import WSMessage, web
@@ -274,6 +275,7 @@ class Messages:
                 return
             yield message
 
+    @undecided
     async def check(self, request: web.Request) -> Outcome:
         """Counts one message of the websocket that `request` opened, for handlers that receive and close by themselves.
 

@@ -77,6 +77,8 @@ class Source:
             **dict.fromkeys(YAML, self._read_yaml),
             **dict.fromkeys(JSON, self._read_json),
         }
+        if path.suffix not in readers and path.is_dir():
+            raise InvalidConfiguration(str(path), "is a directory; give the path of a file in it")
         if path.suffix not in readers:
             raise InvalidConfiguration(
                 str(path), f"ends in none of {', '.join(readers)}; give the file one of these extensions"
@@ -105,7 +107,8 @@ class Source:
         except tomllib.TOMLDecodeError as error:
             match = _LINE.search(str(error))
             line = self._text.count("\n") + 1 if match is None else int(match["line"])
-            raise InvalidConfiguration(self.name, f"is not TOML: {error}", line=line) from None
+            problem = f"is not TOML: {error}; texts stand in quotation marks, as in login = '5/minute'"
+            raise InvalidConfiguration(self.name, problem, line=line) from None
         except (ValueError, RecursionError) as error:  # numbers and tables that Python cannot read
             raise InvalidConfiguration(self.name, f"is not TOML: {error}", line=self._line_of_long_number()) from None
 

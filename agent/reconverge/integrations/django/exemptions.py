@@ -11,6 +11,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.urls import get_resolver, resolve
 from django.utils.decorators import method_decorator
 
+from reconverge.arguments import with_advice
 from reconverge.runtime.threads import Latch
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -23,6 +24,7 @@ _imported: Final[list[object]] = [None]
 """A list of one item: the last URL resolver whose views are all imported, so that all exempt views are known."""
 
 
+@with_advice({"view": "is missing; write @exempt without parentheses"})
 def exempt(view: View) -> View:
     """Exempts a view from all limits of the middleware; a decorator for functions and classes.
 

@@ -20,6 +20,7 @@ from reconverge.errors import InvalidSetting, MissingExtra, shown
 from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
+from reconverge.integrations.web.limits_of_app import UnusedDecorators
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.refusal import PROBLEM_JSON
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
@@ -32,6 +33,7 @@ try:
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction
     from django.http import HttpResponse
     from django.http.response import HttpResponseBase
+    from django.urls import get_resolver
     from django.utils.decorators import method_decorator
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for Django", error.name or "django", "django") from error
@@ -51,6 +53,9 @@ SERVED: Final = "_reconverge_served"
 """The attribute of a request that is True while the middleware serves it."""
 logger = logging.getLogger("reconverge")
 _logged = LoggedOnce()
+_unused: Final = UnusedDecorators(
+    "@limit('5/minute') above a view, or @method_decorator(limit('5/minute')) on a method"
+)
 LIMITED: Final[WeakSet[_LimitedView]] = WeakSet()
 """All uses of the decorator `limit` in this process."""
 
@@ -214,11 +219,13 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
     def decorate(view: View) -> View:
         if not callable(view):  # a request was passed where a view belongs
             raise InvalidSetting("limits", limits, _misplaced(limits, view))
+        _unused.used(decorate)
         if inspect.isclass(view):
             check_methods(limited.rule, view)
             return cast("View", method_decorator(decorate, name="dispatch")(view))
         return cast("View", limited.around(view))
 
+    _unused.add(decorate, f"limit({shown(limits)})")
     return decorate
 
 
@@ -236,6 +243,8 @@ def guard() -> Guard:
 
 def _rules_for(request: HttpRequest) -> Sequence[Declared]:
     rules = configured().rules
+    if _unused and "url_patterns" in vars(get_resolver()):  # all views are imported by now
+        _unused.log()
     return () if rules and is_exempt(request) else rules
 
 

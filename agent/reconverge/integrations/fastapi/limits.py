@@ -218,7 +218,7 @@ class Limits(LimitsOfApp):
             )
             raise InvalidSetting("key_func", key.__name__, problem)
         declared = self.guard.declare(rule_of(limits, settings), name="messages")
-        return SocketMessages(self.guard, declared, checked_close_code(close_code))
+        return self._misuse.noted(SocketMessages(self.guard, declared, checked_close_code(close_code)))
 
     @with_advice(SCOPE)
     def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
@@ -267,9 +267,8 @@ class _Fields:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":  # noqa: PLR1714  # half as long as to look into a set
             return self.app(scope, receive, send)
-        if not self._looked:  # all routes exist by now
-            self._looked = True
-            self._misuse.log(scope.get("app"))
+        if not self._looked or self._misuse.made or kind == "websocket":  # all routes exist by now
+            self._looked = self._misuse.look(scope, again=self._looked)
         decided = scope[DECIDED] = Decided()
         return serve_deciding(self.app, scope, receive, send, decided)
 

@@ -10,6 +10,7 @@ from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.outcome import Outcome
 from reconverge.integrations.web.request.request import Response
+from reconverge.limiter.awaiting import undecided
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
@@ -22,6 +23,9 @@ class SocketMessages:
     """
 
     def __init__(self, guard: Guard, declared: Declared, close_code: int) -> None:
+        self.name = declared.name
+        self.asked = False
+        """Whether it has been asked about a message."""
         self._guard = guard
         self._rules = [declared]
         self._close_code = close_code
@@ -41,11 +45,13 @@ class SocketMessages:
             text = message.get("text")
             yield message["bytes"] if text is None else text
 
+    @undecided
     async def check(self, socket: WebSocket) -> Outcome:
         """Counts one message, for endpoints that receive messages and close the websocket themselves.
 
         The returned outcome is false if the message is refused.
         """
+        self.asked = True
         scope: Any = socket.scope
         request = AsgiRequest(scope, self._guard.addresses, connection=socket)
         outcome = await self._guard.check_async(request, self._rules)

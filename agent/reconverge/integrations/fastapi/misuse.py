@@ -10,17 +10,26 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Annotated, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import holders_of
 from reconverge.integrations.web.outcome import Outcome
 from reconverge.integrations.web.request.keys import name_of_function, takes
 from reconverge.integrations.web.rules import Rule
+from reconverge.limiter.awaiting import Undecided
+from reconverge.runtime.log_throttle import LoggedOnce
+
+if TYPE_CHECKING:
+    from reconverge.integrations.asgi.sending import Scope
+    from reconverge.integrations.fastapi.messages import SocketMessages
 
 logger = logging.getLogger("reconverge")
 
 WRITE = "write @app.get(path, dependencies=[Depends(limits('5/minute'))])"
+
+SOCKETS_MAX: Final = 10
+"""After so many websockets, a limit on messages that was asked about none is logged."""
 
 
 class Dependency:
@@ -31,6 +40,7 @@ class Dependency:
         self.rule = rule
         self.attached = False
         """Whether FastAPI has read which parameters this limit takes, as it does for each dependency of a route."""
+        self.called = False
         self.status = status
         """The HTTP status of a refusal by this limit, 429 or 503."""
         self.__name__ = name
@@ -49,7 +59,13 @@ class Dependency:
             raise InvalidSetting("limits", self, problem)
         if not hasattr(connection, "scope"):
             raise InvalidSetting("limits", connection, f"in FastAPI, a limit is a dependency, not a decorator; {WRITE}")
+        if not self.attached:  # FastAPI has not read its parameters, so an application calls it, or forgets the await
+            self.called = True
+            return Undecided(self._ask_by_hand(connection, response))
         return self._ask(connection, response, **found) if found else self._ask(connection, response)
+
+    async def _ask_by_hand(self, connection: Any, response: Any) -> Outcome:
+        return await self._ask(connection, response)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -87,7 +103,10 @@ class Misuse:
         self._functions: list[object] = []
         """The functions that were passed as limits; none of them may serve a route."""
         self.made: list[Dependency] = []
-        """The limits that were made before the application served, some of which may be in no route."""
+        """The limits that were made since the last look, some of which may be in no route."""
+        self._messages: list[SocketMessages] = []
+        self._sockets = 0
+        self._logged = LoggedOnce()
 
     def note_function(self, function: Callable[..., object]) -> None:
         """Notes a function that was passed as limits. Raises InvalidSetting for an application."""
@@ -104,7 +123,39 @@ class Misuse:
             problem = "has begun to serve, and takes no middleware any more; call limits.install(app) where it is made"
             raise InvalidSetting("app", app, problem) from None
 
-    def log(self, app: object) -> None:
+    def noted(self, messages: SocketMessages) -> SocketMessages:
+        """Returns a limit on messages, and notes it as one about which no message has come yet."""
+        self._messages.append(messages)
+        return messages
+
+    def look(self, scope: Scope, *, again: bool) -> bool:
+        """Logs the mistakes that show when a request or a websocket comes, or, if it looks `again`, a later one.
+
+        Returns True.
+        """
+        if again:
+            self._log_late()
+        else:
+            self._log(scope.get("app"))
+        if self._messages and scope["type"] == "websocket":
+            self._log_unread()
+        return True
+
+    def _log_unread(self) -> None:
+        """Logs a warning about limits on messages that no message has come to, after `SOCKETS_MAX` websockets."""
+        self._messages = [each for each in self._messages if not each.asked]
+        self._sockets += 1
+        if self._sockets > SOCKETS_MAX:
+            for each in self._messages:
+                logger.warning(
+                    "reconverge: of the first %d websockets, none has asked the limit %r about a message; if it is to"
+                    " limit theirs, write async for text in messages(socket) in their endpoint",
+                    SOCKETS_MAX,
+                    each.name,
+                )
+            self._messages.clear()
+
+    def _log(self, app: object) -> None:
         """Logs a warning for each limit that has no effect, or is charged twice; `app` has all its routes by now."""
         holders = holders_of(app)
         _log_defaults(holders)
@@ -128,6 +179,23 @@ class Misuse:
                 )
         self.made.clear()
         _log_twice(holders)
+
+    def _log_late(self) -> None:
+        """Logs a warning, once for each name, about limits that were made while the application serves, and not used.
+
+        A dependency that returns a limit makes one with each request, and FastAPI does not call what it returns.
+        """
+        made, self.made = self.made, []
+        attached = {limit.__name__ for limit in made if limit.attached or limit.called}
+        for limit in made:
+            if limit.__name__ not in attached and self._logged.is_new(limit.__name__):
+                logger.warning(
+                    "reconverge: the limit %r was made while the application serves, and decided about no request, so"
+                    " it limits nothing; FastAPI does not call what a dependency returns, so make the limit once, and"
+                    " %s",
+                    limit.__name__,
+                    WRITE,
+                )
 
 
 def _log_twice(holders: Iterable[object]) -> None:

@@ -292,6 +292,7 @@ class Limits(LimitsOfApp):
         settings.setdefault("name", f"shared.{scope}")
         return self.limit(limit_value, scope=scope, **settings)
 
+    @with_advice({"view": "is missing; write @limits.exempt without parentheses"})
     def exempt(self, view: Any) -> Any:
         """Exempts a view, or a blueprint's views, from default and application limits. Can be used as a decorator."""
         if isinstance(view, flask.Blueprint):
@@ -378,6 +379,7 @@ class Limits(LimitsOfApp):
         for app, read in self._apps.items():
             check_unchanged(app.config, read)
             flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _ViewMark()).rules)
+        flask_views.warn_of_unregistered(self._apps, self._blueprints)
         roots = (flask.request.root_path,)
         rules = [*self._application, *self._defaults]
         rules += [declared for mark in self._blueprints.values() for declared in mark.rules]

@@ -87,6 +87,18 @@ def warn_of_unmatched(
         logger.warning("reconverge: %s of %s %s", text, name, problem)
 
 
+def warn_of_unregistered(apps: Iterable[flask.Flask], limited: Iterable[object]) -> None:
+    """Logs a warning for each limited blueprint that no application has registered."""
+    registered = {id(blueprint) for app in apps for blueprint in app.blueprints.values()}
+    for blueprint in limited:
+        if id(blueprint) not in registered:
+            logger.warning(
+                "reconverge: the limits of the blueprint %r limit nothing, as no application has it; write"
+                " app.register_blueprint(blueprint), or limit the blueprint that has the views",
+                getattr(blueprint, "name", blueprint),
+            )
+
+
 def routes_of_rules(
     apps: Iterable[flask.Flask], rules_of: Callable[[object], Iterable[T]]
 ) -> Iterable[tuple[T, list[Route]]]:

@@ -16,7 +16,7 @@ from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
 from reconverge.contracts.model import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
-from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of
+from reconverge.integrations.web.costs import Price, check_charged, check_fixed, checked_cost, most_of, price_of
 from reconverge.integrations.web.fields import shown_name
 from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.addresses import Located
@@ -202,6 +202,8 @@ class Declared:
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
         self._missed = -1 if self._key in ALWAYS_FIND else 0
         """The number of requests without a key before the first one with a key; -1 once that request has come."""
+        self._unlimited = 0
+        """The number of requests without a limit before the first one with a limit; -1 once that request has come."""
         self._dearest = 1
         """The highest cost that the cost function has returned so far."""
         self._given = given
@@ -221,6 +223,8 @@ class Declared:
         elif callable(rule.limits) and not isinstance(rule.limits, Limiter):
             self._by_request = asks(rule.limits, "limits")
         else:
+            if rule.settle is None and rule.scope is None and not isinstance(rule.limits, Limiter):
+                check_charged(rule.cost, "cost")
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
             check_held(self._limiter, rule)
@@ -429,6 +433,8 @@ class Declared:
         assert self._by_request is not None
         try:
             limits = yield from _come(self._by_request(request))
+            if self._unlimited >= 0:
+                self._look_at_limits(limits)
             return None if limits is None else self._tier(limits, mend)
         except Exception as error:  # noqa: BLE001  # an error of the application's function
             mend(error, self, STRICTEST if self._tiers or self._limiters else NO_TIER)
@@ -465,6 +471,19 @@ class Declared:
             if isinstance(cost, str) and not limiter.control.has_costs:
                 return Price(min(self._dearest, most_of(limiter)))
         return price
+
+    def _look_at_limits(self, limits: object) -> None:
+        """Counts the first requests without a limit, and logs a warning if none of the first `MISSED_MAX` had one."""
+        self._unlimited = self._unlimited + 1 if limits is None else -1
+        if self._unlimited == MISSED_MAX:
+            self._unlimited = -1
+            logger.warning(
+                "reconverge: rule %r: the function %s has returned None for each of the first %d requests, and None is"
+                " no limit; if a return is missing there, add it, as in return '100/minute'",
+                self.name,
+                name_of_function(self.rule.limits),
+                MISSED_MAX,
+            )
 
     def _look(self, key: str | None) -> None:
         """Counts the first requests without a key, and logs a warning if none of the first `MISSED_MAX` had one."""

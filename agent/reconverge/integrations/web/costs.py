@@ -93,6 +93,13 @@ def check_fixed(limiter: Limiter, said: object, what: str) -> None:
         )
 
 
+def check_charged(said: object, what: str) -> None:
+    """Raises InvalidSetting for a fixed cost of 0, by which a limit that nothing else charges would limit nothing."""
+    if type(said) is int and said == 0:
+        problem = "charges nothing, so the limit would limit nothing; leave it out, or write a number of at least 1"
+        raise InvalidSetting(what, said, problem)
+
+
 def check_of_call(limiter: Limiter, said: object, what: str) -> None:
     """Raises InvalidSetting for an unusable fixed cost of a function's calls, as `check_fixed` does for requests.
 

@@ -31,6 +31,9 @@ class UnusedDecorators:
         """Notes that a decorator decorates something."""
         self._names.pop(decorator, None)
 
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
     def log(self) -> None:
         """Logs a warning for each unused decorator. Called when the application serves, so that all views exist."""
         for name in self._names.values():

@@ -338,10 +338,15 @@ def _network(text: object) -> Network:
     try:
         network = ip_network(str(text))
         mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
-        return network if mapped is None else ip_network((int(mapped), network.prefixlen - IPV4_MAPPED_BITS))
+        if mapped is not None:
+            network = ip_network((int(mapped), network.prefixlen - IPV4_MAPPED_BITS))
     except ValueError as error:
         advice = f"is neither a network such as '10.0.0.0/8', nor an address, nor {UNIX!r}: {error}"
         raise InvalidSetting("trusted_proxies", text, advice) from None
+    if network.prefixlen == 0:
+        problem = "trusts every address, so each client could write its own; name the networks of your proxies"
+        raise InvalidSetting("trusted_proxies", text, problem)
+    return network
 
 
 _HOPS: Final[dict[str, Callable[[str], list[str]]]] = {X_FORWARDED_FOR: _x_forwarded_for, FORWARDED: _forwarded}

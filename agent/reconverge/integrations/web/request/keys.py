@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.integrations.web.request.addresses import IPV6_PREFIX, grouped
+from reconverge.integrations.web.request.distinctive import check_distinctive
 from reconverge.integrations.web.request.injected import injected_parameter
 from reconverge.integrations.web.request.request import Request
 from reconverge.limiter.long_keys import OURS, hashed
@@ -131,6 +132,7 @@ def by_header(name: str) -> KeyFunction:
     _check_text("name", name)
     if not _FIELD_NAME.fullmatch(name):
         raise InvalidSetting("name", name, "is not a valid name of a header field; write a name such as 'x-api-key'")
+    check_distinctive(name)
 
     def by_that_header(request: Request) -> str | None:
         return request.single_header(name)
