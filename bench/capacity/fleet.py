@@ -44,10 +44,13 @@ class Shape:
     intervals: int = 60
     """Sync intervals in a window."""
     rounds: int = 4
-    """Intervals that are measured, after as many that are not if there are cold keys, and else after two."""
+    """Intervals that are measured, after as many that are not if there are cold keys, and else after `warmup`."""
+    warmup: int = 2
     once: bool = False
     """Cold keys are asked about in the first interval that is measured, and not again."""
     limit: Limit = LIMIT
+    max_silence_ns: int = 0
+    """The agents' `max_silence`; 0, as the model's hot keys are near their limits, and reported in each interval."""
 
     @property
     def interval_ns(self) -> int:
@@ -135,7 +138,7 @@ class Node:
             # All hot keys are known to the hub when the measurement begins, however many they are.
             new_keys_max=max(NEW_KEYS_MAX, LOOKS * shape.hot * SECOND_NS // shape.interval_ns),
         )
-        kernel.silence_max_ns = 0  # the model's hot keys are near their limits, and reported each interval
+        kernel.silence_max_ns = shape.max_silence_ns
         self._table = kernel.declare("bench", shape.limit, BALANCED)
         # A name as an agent gives it to itself is this long.
         self._syncer = Syncer(
@@ -225,7 +228,7 @@ class Fleet:
         meter = Meter(self._server)
         empty_bytes = meter.memory_bytes()
         self._nodes = [Node(clock, number, shape) for number in range(shape.nodes)]
-        warmup = shape.rounds if shape.cold and not shape.once else 2
+        warmup = shape.rounds if shape.cold and not shape.once else shape.warmup
         with no_collector():
             for number in range(warmup + shape.rounds):
                 if number == warmup:
