@@ -20,7 +20,7 @@ from reconverge.simulation.studies.silence import (
     WAYS,
     Compared,
     Comparison,
-    claims,
+    aims,
     compared,
     drawn,
     read_table,
@@ -54,7 +54,7 @@ def comparison(window_s: float) -> Comparison:
 
 def missed(*rows: Compared) -> list[str]:
     """Returns the aims that the rows do not reach."""
-    return [claim.text for claim in claims(rows) if not claim.holds]
+    return [aim.text for aim in aims(rows) if not aim.holds]
 
 
 def test_a_cell_is_drawn_from_its_number_and_the_seed_alone() -> None:

@@ -226,7 +226,7 @@ def compared(comparison: Comparison) -> Compared:
     )
 
 
-class Claim(NamedTuple):
+class Aim(NamedTuple):
     """An aim, and whether the rows reach it."""
 
     text: str
@@ -238,9 +238,9 @@ class Claim(NamedTuple):
         return "\n".join(lines)
 
 
-def claims(rows: Sequence[Compared]) -> Iterator[Claim]:
+def aims(rows: Sequence[Compared]) -> Iterator[Aim]:
     """Yields each aim of the parts that `rows` are of."""
-    yield Claim(f"{sum(row.broken for row in rows)} bounds broken", not any(row.broken for row in rows))
+    yield Aim(f"{sum(row.broken for row in rows)} bounds broken", not any(row.broken for row in rows))
     by_part: defaultdict[str, list[Compared]] = defaultdict(list)
     for row in rows:
         by_part[row.part].append(row)
@@ -248,7 +248,7 @@ def claims(rows: Sequence[Compared]) -> Iterator[Claim]:
         of_way = [row for row in by_part[GRID] if row.way == way.name]
         if of_way:
             yield _no_worse(f"{GRID}, {way.name}", of_way, 0.1)
-            yield from _cell_claims(way, of_way)
+            yield from _cell_aims(way, of_way)
     by_fault: defaultdict[str, list[Compared]] = defaultdict(list)
     for row in by_part[FAULTS]:
         by_fault[row.case.rpartition(", ")[0]].append(row)
@@ -258,10 +258,10 @@ def claims(rows: Sequence[Compared]) -> Iterator[Claim]:
         yield _no_worse("all faults", by_part[FAULTS])
     for row in by_part[FREQUENT]:
         text = f"{row.case}: {row.reports_without} reports become {row.reports_with}, at most a tenth"
-        yield Claim(text, row.reports_with * 10 <= row.reports_without)
+        yield Aim(text, row.reports_with * 10 <= row.reports_without)
 
 
-def _cell_claims(way: Way, rows: Sequence[Compared]) -> Iterator[Claim]:
+def _cell_aims(way: Way, rows: Sequence[Compared]) -> Iterator[Aim]:
     large = [row for row in rows if row.of_a_node >= 10 and row.requests >= 1000]
     yield _each(f"{way.name}: each of {len(large)} large cells loses at most 0.5", large, lambda row: row.lost <= 0.5)
     short = [row for row in rows if row.interval_share * WINDOW_SHARE * INTERVALS_MIN > 1]
@@ -274,21 +274,21 @@ def _cell_claims(way: Way, rows: Sequence[Compared]) -> Iterator[Claim]:
         yield _each(text, rows, lambda row: row.over_most_with <= row.over_most_without + 0.2)
 
 
-def _no_worse(name: str, rows: Sequence[Compared], by: float = 0.0) -> Claim:
+def _no_worse(name: str, rows: Sequence[Compared], by: float = 0.0) -> Aim:
     without, silent = fmean(row.refused_without for row in rows), fmean(row.refused_with for row in rows)
     reports = sum(row.reports_with for row in rows) / max(1, sum(row.reports_without for row in rows))
     text = f"{name}: {without:.3f} % refused falsely become {silent:.3f}, at most {by:g} more; reports x {reports:.2f}"
-    return Claim(text, silent <= without + by)
+    return Aim(text, silent <= without + by)
 
 
-def _each(text: str, rows: Iterable[Compared], holds: Callable[[Compared], bool]) -> Claim:
+def _each(text: str, rows: Iterable[Compared], holds: Callable[[Compared], bool]) -> Aim:
     exceptions = [
         f"{row.case}: refused {row.refused_without} -> {row.refused_with}, "
         f"over {row.over_most_without} -> {row.over_most_with}, of {row.requests} requests"
         for row in rows
         if not holds(row)
     ]
-    return Claim(text, not exceptions, exceptions)
+    return Aim(text, not exceptions, exceptions)
 
 
 HEADS: Final = tuple(field.name for field in fields(Compared))
@@ -337,9 +337,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in mapped(compared, missing, processes=options.processes):
             rows.append(row)
             print(line_of(row), file=table)
-    found = list(claims(rows))
+    found = list(aims(rows))
     print(*found, sep="\n")
-    return 0 if all(claim.holds for claim in found) else 1
+    return 0 if all(aim.holds for aim in found) else 1
 
 
 if __name__ == "__main__":
