@@ -45,10 +45,13 @@ class Shape:
     """The number of sync intervals in a window."""
     rounds: int = 4
     """The number of intervals that are measured. Before them run as many that are not measured if there are cold keys,
-    else two."""
+    else `warmup`."""
+    warmup: int = 2
     once: bool = False
     """Whether cold keys are asked about in the first measured interval only."""
     limit: Limit = LIMIT
+    max_silence_ns: int = 0
+    """The agents' `max_silence`; 0, as the model's hot keys are near their limits, and reported in each interval."""
 
     @property
     def interval_ns(self) -> int:
@@ -136,7 +139,7 @@ class Node:
             # The hub knows all hot keys when the measurement begins, however many they are.
             new_keys_max=max(NEW_KEYS_MAX, LOOKS * shape.hot * SECOND_NS // shape.interval_ns),
         )
-        kernel.silence_max_ns = 0  # the model's hot keys are near their limits, and reported in each interval
+        kernel.silence_max_ns = shape.max_silence_ns
         self._table = kernel.declare("bench", shape.limit, BALANCED)
         # This name is as long as one that an agent gives itself.
         self._syncer = Syncer(
@@ -226,7 +229,7 @@ class Fleet:
         meter = Meter(self._server)
         empty_bytes = meter.memory_bytes()
         self._nodes = [Node(clock, number, shape) for number in range(shape.nodes)]
-        warmup = shape.rounds if shape.cold and not shape.once else 2
+        warmup = shape.rounds if shape.cold and not shape.once else shape.warmup
         with no_collector():
             for number in range(warmup + shape.rounds):
                 if number == warmup:

@@ -53,7 +53,7 @@ def _lines(found: Kept) -> Iterator[str]:
     yield ""
     yield "`python -m bench.planted` plants each fault alone. A number is the seconds of processor time (of chaos, of"
     yield "real time) until a finder found the fault, with the kernel in Python; an empty cell was not tried. The model"
-    yield "has no code: there the guard is taken out of the proof. The binding rejects steps of the code. An arrow:"
+    yield "has no code: there the guard is taken out of the proof. An arrow:"
     yield "exploration began with some events."
     yield ""
     yield f"| fault | guard | {' | '.join(FINDERS)} |"

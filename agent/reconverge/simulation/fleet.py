@@ -87,6 +87,8 @@ class Fleet:
     """Changes of the limit's first quota, in order of time."""
     keys_max: int = 1_000_000
     """The number of keys for which a node has room; in a case with more keys, nodes evict some."""
+    max_silence_ns: int = SILENCE_MAX_S * SECOND_NS
+    """The agents' setting `max_silence`, in nanoseconds; 0 if nodes report each charge within an interval."""
 
     @property
     def shortest_interval_ns(self) -> int:
@@ -101,9 +103,10 @@ class Fleet:
     @property
     def longest_silence_ns(self) -> int:
         """Returns the longest time, in nanoseconds, for which nodes leave charges on a key unreported."""
-        at_most_ns = SILENCE_MAX_S * SECOND_NS
         interval_ns = min(self.sync_interval_ns, self.own_interval_ns or self.sync_interval_ns)
-        silence_ns = max(longest_silence(limit.window_ns, interval_ns, at_most_ns) for limit in self.quotas.values())
+        silence_ns = max(
+            longest_silence(limit.window_ns, interval_ns, self.max_silence_ns) for limit in self.quotas.values()
+        )
         return silence_ns + silence_ns // GRID_PARTS
 
     @property

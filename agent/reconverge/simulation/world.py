@@ -65,6 +65,8 @@ class World:
         self._order = 0
         self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
+        self.reports: list[int] = []
+        """By window, the reports of one key that all nodes have sent."""
         self._limits = tuple(fleet.quotas.values())
         self._decided: list[list[DecidedRequest]] = [[] for _ in self._limits]
         self.waited_for_ns: dict[str, int] = {}
@@ -253,6 +255,7 @@ class World:
         )
         node.kernel.keep_accounts()
         node.kernel.region_ppm = fleet.region_ppm
+        node.kernel.silence_max_ns = fleet.max_silence_ns
         node.asked = fleet.declare(node.kernel, self.policy, node.index)
         changed = limit_at(fleet.changes, node.index, self.now_ns)
         if changed is not None:
@@ -274,7 +277,7 @@ class World:
             self._look_at(node)
             return
         node.batch, node.sent_ns = batch, self.now_ns
-        self._count_message()
+        self._count_message(batch)
         down = self._active(FaultKind.DOWN) is not None
         failed_ns = min(self._latency_ns() * 2, self.fleet.timeout_ns) if down else self.fleet.timeout_ns
         self._push(self.now_ns + failed_ns, GIVEN_UP, node.index, (batch, "refused" if down else "timeout"))
@@ -395,11 +398,13 @@ class World:
         spread = 1 - LATENCY_SPREAD + 2 * LATENCY_SPREAD * self._random.random()
         return max(1, int(self.fleet.round_trip_ns / 2 * factor * spread))
 
-    def _count_message(self) -> None:
+    def _count_message(self, batch: Batch) -> None:
         window = self.now_ns // self.fleet.limit.window_ns
         while len(self.messages) <= window:
             self.messages.append(0)
+            self.reports.append(0)
         self.messages[window] += 1
+        self.reports[window] += len(batch.cells)
 
     def _push(self, moment_ns: int, action: int, index: int, what: object) -> None:
         self._order += 1

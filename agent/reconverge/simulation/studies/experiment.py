@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, NamedTuple, TypeVar
 
@@ -106,7 +106,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Simulate
     history = world.run(arrivals, until_ns=experiment.windows * fleet.limit.window_ns)
     others = list(fleet.quotas.values())
     judged = others.pop(experiment.judged)
-    return judge_run(
+    figures = judge_run(
         judged,
         policy,
         history.by_quota[experiment.judged],
@@ -121,6 +121,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Simulate
         others=others,
         parts=1 + len(fleet.shares),
     )
+    return replace(figures, reports=sum(world.reports[experiment.warmup : experiment.windows]))
 
 
 def run_all(

@@ -88,6 +88,8 @@ class RunFigures:
     """The number of requests, of any cost."""
     waited_ns: list[int] = field(default_factory=list)
     """For each request that asked the hub, the time that it waited, in nanoseconds."""
+    reports: int = 0
+    """The number of reports of one key that all nodes have sent."""
 
 
 def judge_run(
