@@ -165,7 +165,7 @@ def checked_share(region_share: object) -> int:
 def checked_clock(clock: Clock) -> Clock:
     """Returns `clock` if it has the methods of a `Clock`. Raises InvalidSetting if it does not, or is a class."""
     if isclass(clock):
-        raise InvalidSetting("clock", clock, f"is a class, not a clock; write {clock.__name__}()")
+        raise InvalidSetting("clock", clock, f"is a class, not a clock; write {getattr(clock, '__name__', clock)}()")
     if not (callable(getattr(clock, "monotonic_ns", None)) and callable(getattr(clock, "wall_ns", None))):
         raise InvalidSetting("clock", clock, "is no Clock: it lacks monotonic_ns() or wall_ns(); inherit Clock")
     return clock

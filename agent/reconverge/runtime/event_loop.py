@@ -8,7 +8,7 @@ same question is asked once at a time, so that a name server that never answers 
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401  # used by name lookups; a fork while a thread imports it leaves the child its lock
+import codecs
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -19,6 +19,10 @@ from reconverge.runtime.threads import addresses_of, in_main_interpreter, new_se
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+# Name lookups use this codec. It is imported here, as a child that is forked while a thread imports a module inherits
+# the lock of that import, and would wait for it for ever.
+codecs.lookup("idna")
 
 HELPERS_MAX: Final = 8
 """The most threads of one event loop that may hang in calls; a further call fails at once, and its caller tries

@@ -18,7 +18,7 @@ def no_number(noun: str, remedy: str) -> Callable[[type[T]], type[T]]:
     """
 
     def decorate(kind: type[T]) -> type[T]:
-        equal: Callable[[object, object], bool] = kind.__eq__
+        equal: Callable[[Any, object], bool] = kind.__eq__
 
         def compared(other: object) -> TypeError:
             return TypeError(f"{noun} is compared with {other}; {remedy}")

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.hub.headroom import INTERVALS_MIN, WINDOW_SHARE
@@ -301,7 +301,7 @@ def line_of(row: Compared) -> str:
 
 def read_table(path: Path) -> list[Compared]:
     """Returns the rows of a table that an earlier run has written; none if there is no such file."""
-    kinds = {"str": str, "int": int, "float": float}
+    kinds: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
     readers = [kinds[str(field.type)] for field in fields(Compared)]
     lines = path.read_text(encoding="utf-8").splitlines()[1:] if path.exists() else []
     return [Compared(*(read(word) for read, word in zip(readers, line.split("\t"), strict=True))) for line in lines]
