@@ -317,10 +317,6 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: limited("5/minute", agent=Agent("memory://"))(job),
         ("is what its queue calls already, without this limit", "below all other decorators"),
     ),
-    "call without a cost": (
-        lambda: limited("5/minute", agent=Agent("memory://"), cost=0)(where),
-        ("cost=0", "charges nothing", "at least 1"),
-    ),
     "key of a trace": (lambda: by_header("X-Request-ID"), ("'X-Request-ID'", "another value in each request")),
     "key of a proxy": (
         lambda: by_header("X-Forwarded-For"),
@@ -536,10 +532,6 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "fastapi class as a middleware": (
         lambda: FASTAPI(FastAPI(), agent="memory://"),
         ("agent='memory://'", "is given twice", "write limits.install(app)"),
-    ),
-    "fastapi cost of nothing": (
-        lambda: FASTAPI("memory://")("5/minute", cost=0),
-        ("cost=0", "charges nothing", "leave it out"),
     ),
     "fastapi proxies of all addresses": (
         lambda: FASTAPI("memory://", trusted_proxies=["::ffff:0:0/96"]),

@@ -104,6 +104,22 @@ def test_limited_above_the_decorator_of_a_route_is_logged(
     assert "put @limited below it" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda: limited("5/minute", agent=Agent("memory://"), name="free", cost=0)(answer_one),
+        lambda: FastapiLimits("memory://")("5/minute", name="free", cost=0),
+    ],
+    ids=["call", "dependency"],
+)
+def test_a_cost_of_nothing_is_logged(declare: Callable[[], object], caplog: pytest.LogCaptureFixture) -> None:
+    """Where it is declared. It is no error, as something else may charge the limit."""
+    declare()
+
+    assert "the limit 'free' has cost=0, which charges nothing" in caplog.text
+    assert "leave cost out, or write a number of at least 1" in caplog.text
+
+
 async def test_limits_of_aiohttp_without_their_middleware_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """At the first request to a decorated handler, which is all that the limits see."""
     app, limits = web.Application(), AiohttpLimits("100/minute", agent="memory://")

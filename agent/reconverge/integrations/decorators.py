@@ -23,7 +23,7 @@ from reconverge.hub.registry import redacted
 from reconverge.integrations.clients.turns import wait_for_turn
 from reconverge.integrations.misplaced import registry_of, warn_if_registered
 from reconverge.integrations.web.bound_rule import quotas_of_fixed, room_for
-from reconverge.integrations.web.costs import check_charged, check_of_call, kind_of_call
+from reconverge.integrations.web.costs import check_of_call, kind_of_call, warn_if_free
 from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.request import keys
@@ -98,8 +98,8 @@ def limited(
         if isinstance(limits, Limiter):
             limiter = limits
         else:
-            check_charged(cost, "cost")
             own = fitting_name(name or name_of(function), room=room_for(limits))
+            warn_if_free(own, cost)
             limiter = cast("Agent", agent).declare(own, quotas_of_fixed(limits))
             if name is None:
                 _note_name(limiter, function)

@@ -16,7 +16,7 @@ from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
 from reconverge.contracts.model import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
-from reconverge.integrations.web.costs import Price, check_charged, check_fixed, checked_cost, most_of, price_of
+from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of, warn_if_free
 from reconverge.integrations.web.fields import shown_name
 from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.addresses import Located
@@ -224,7 +224,7 @@ class Declared:
             self._by_request = asks(rule.limits, "limits")
         else:
             if rule.settle is None and rule.scope is None and not isinstance(rule.limits, Limiter):
-                check_charged(rule.cost, "cost")
+                warn_if_free(self.name, rule.cost)
             self._limiter = self._declare(name, rule.limits)
             check_fixed(self._limiter, rule.cost, "cost")
             check_held(self._limiter, rule)

@@ -7,6 +7,7 @@ the most expensive kind: a client can invent a method, and must not get a lower 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPMethod
 from typing import Final, NamedTuple
@@ -15,6 +16,8 @@ from reconverge.errors import InvalidCost, InvalidSetting, UnknownKind
 from reconverge.limit.checks import ANY_KIND
 from reconverge.limit.limit import QUOTA_MAX
 from reconverge.limiter.faces.limiter import Limiter
+
+logger = logging.getLogger("reconverge")
 
 _METHODS: Final = frozenset([*map(str, HTTPMethod), "QUERY", "WEBSOCKET"])
 
@@ -93,11 +96,14 @@ def check_fixed(limiter: Limiter, said: object, what: str) -> None:
         )
 
 
-def check_charged(said: object, what: str) -> None:
-    """Raises InvalidSetting for a fixed cost of 0, by which a limit that nothing else charges would limit nothing."""
-    if type(said) is int and said == 0:
-        problem = "charges nothing, so the limit would limit nothing; leave it out, or write a number of at least 1"
-        raise InvalidSetting(what, said, problem)
+def warn_if_free(name: str, cost: object) -> None:
+    """Logs a warning about a fixed cost of 0, by which a limit that nothing else charges limits nothing."""
+    if type(cost) is int and cost == 0:
+        logger.warning(
+            "reconverge: the limit %r has cost=0, which charges nothing, so it limits nothing unless something else"
+            " charges it; leave cost out, or write a number of at least 1",
+            name,
+        )
 
 
 def check_of_call(limiter: Limiter, said: object, what: str) -> None:
