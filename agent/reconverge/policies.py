@@ -193,7 +193,9 @@ class Policy:
     def cold(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
         """Returns the most cost that one node may admit on a key before the hub's first answer about the key.
 
-        `nodes` is their number in the hub's last answer to this node; 0 if there was none.
+        `nodes` is their number in the hub's last answer to this node; 0 if there was none. A node's share of `capacity`
+        is its part by that number, but no less than one request of `cost_max`, and all of it for a node that the hub
+        has never answered. So N nodes that know of each other admit the capacity and N requests at most.
         """
         if self.cold_allowance != SHARE:
             return float(self.cold_allowance) * capacity

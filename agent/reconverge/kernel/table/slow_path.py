@@ -170,18 +170,16 @@ def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: i
 def cold_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
     """Returns the cost up to which this node may charge a key in all before the hub's first answer about the key.
 
-    It is 0 for a key that may have been evicted. A node's share of the quota is what all nodes may admit, divided by
-    their number in the hub's last answer; it is no less than one request of `cost`, and everything for a node that the
-    hub has never answered. So N nodes that know of each other admit the quota and N requests at most.
+    It is 0 for a key that may have been evicted, and else what the policy allows; see `Policy.cold`.
     """
     if cell.doubted:
         cell.doubted = table.evicted.recall(cell.key, now_ns)
         if cell.doubted:
             return 0
-    if table.policy.cold_allowance != SHARE:
-        return int(float(table.policy.cold_allowance) * max(0, cell.capacity - table.withheld))
-    room, nodes = max(0, min(cell.capacity, table.own_part) - table.withheld), cell.shard.nodes
-    return max(-(-room // nodes), min(cost, room)) if nodes > 0 else room
+    policy, capacity = table.policy, cell.capacity
+    if policy.cold_allowance == SHARE:
+        capacity = min(capacity, table.own_part)
+    return int(policy.cold(max(0, capacity - table.withheld), cell.shard.nodes, cost))
 
 
 def view_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> View:
