@@ -46,6 +46,7 @@ _logged = LoggedOnce()
 _named: WeakKeyDictionary[Limiter, ref[object]] = WeakKeyDictionary()
 """By limiter, the first function after which it was named."""
 
+NEXT_TO_IT: Final = "put @limited(...) next to the function, below all other decorators"
 EVERY_CALL: Final = "calls"
 """The key that all calls share if the decorator has no `key`."""
 
@@ -145,10 +146,9 @@ def _check_function(function: object) -> None:
     if inspect.isclass(function):
         problem = "is a class, which would be one no more; limit its __init__, or its methods"
     elif isinstance(function, staticmethod | classmethod | property) or not callable(function):
-        problem = f"is no function but a {kind}; put @limited(...) next to the function, below all other decorators"
+        problem = f"is no function but a {kind}; {NEXT_TO_IT}"
     elif (registry := registry_of(function)) is not None:
-        problem = f"is what {registry} calls already, without this limit; put @limited(...) next to the function, below"
-        problem += " all other decorators"
+        problem = f"is what {registry} calls already, without this limit; {NEXT_TO_IT}"
     else:
         return
     raise InvalidSetting("function", function, problem)

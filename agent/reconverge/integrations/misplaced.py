@@ -93,19 +93,13 @@ def _listed(found: object) -> Iterable[Any]:
     return list(found) if isinstance(found, Iterable) and not isinstance(found, str) else ()
 
 
-def warn_if_dropped(middleware: object) -> finalize:  # type: ignore[type-arg]  # of any arguments
+def warn_if_dropped(middleware: Middleware) -> finalize:  # type: ignore[type-arg]  # of any arguments
     """Returns a finalizer that logs a warning when `middleware` is deleted, unless the caller has detached it.
 
-    At the end of the process, the finalizer logs nothing.
+    At the end of the process, the finalizer logs nothing, and `log_bypassed` looks at the middleware.
     """
     warning = finalize(middleware, _log_dropped, type(middleware).__name__)
     warning.atexit = False  # a process that only imports the application serves nothing
-    return warning
-
-
-def note_middleware(middleware: Middleware) -> finalize:  # type: ignore[type-arg]
-    """Returns the finalizer of `warn_if_dropped`, for a middleware that is also looked at when the process ends."""
-    warning = warn_if_dropped(middleware)
     _middlewares[middleware] = warning
     return warning
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, Unpack, cast
 from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.environment_keys import authenticated_by_server, in_environment, name_in_environment
-from reconverge.integrations.misplaced import note_middleware
+from reconverge.integrations.misplaced import warn_if_dropped
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
@@ -127,7 +127,7 @@ class RateLimitMiddleware:
         pipeline = None if self._unmatched.wanted else self.guard.pipeline(self._rules, in_environment)
         self._quick = None if pipeline is None else pipeline.decide
         self._decide: Decide | None = None  # `_quick` from the first request on, so that only that one is noted
-        self._unserved = note_middleware(self)
+        self._unserved = warn_if_dropped(self)
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
         outcome: Outcome | list[FoundKey] | None = None

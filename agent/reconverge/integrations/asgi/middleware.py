@@ -29,7 +29,7 @@ from reconverge.integrations.asgi.sending import (
     encoded,
     field_name,
 )
-from reconverge.integrations.misplaced import note_middleware
+from reconverge.integrations.misplaced import warn_if_dropped
 from reconverge.integrations.web.bound_rule import FoundKey
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_asgi, one_of
@@ -207,7 +207,7 @@ class RateLimitMiddleware:
         pipeline = None if self._unmatched.wanted else self.guard.pipeline(self._rules, in_scope)
         self._quick = None if pipeline is None else pipeline.decide
         self._decide: Decide | None = None  # `_quick` from the first request on, so that only that one is noted
-        self._unserved = note_middleware(self)
+        self._unserved = warn_if_dropped(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]

@@ -268,7 +268,8 @@ class _Fields:
         if kind != "http" and kind != "websocket":  # noqa: PLR1714  # half as long as to look into a set
             return self.app(scope, receive, send)
         if not self._looked or self._misuse.made or kind == "websocket":  # all routes exist by now
-            self._looked = self._misuse.look(scope, again=self._looked)
+            again, self._looked = self._looked, True
+            self._misuse.look(scope, again=again)
         decided = scope[DECIDED] = Decided()
         return serve_deciding(self.app, scope, receive, send, decided)
 

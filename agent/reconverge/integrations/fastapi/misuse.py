@@ -41,6 +41,7 @@ class Dependency:
         self.attached = False
         """Whether FastAPI has read which parameters this limit takes, as it does for each dependency of a route."""
         self.called = False
+        """Whether an application has called this limit itself, so that no route need depend on it."""
         self.status = status
         """The HTTP status of a refusal by this limit, 429 or 503."""
         self.__name__ = name
@@ -128,18 +129,14 @@ class Misuse:
         self._messages.append(messages)
         return messages
 
-    def look(self, scope: Scope, *, again: bool) -> bool:
-        """Logs the mistakes that show when a request or a websocket comes, or, if it looks `again`, a later one.
-
-        Returns True.
-        """
+    def look(self, scope: Scope, *, again: bool) -> None:
+        """Logs the mistakes that show when a request or a websocket comes, or, if it looks `again`, a later one."""
         if again:
             self._log_late()
         else:
             self._log(scope.get("app"))
         if self._messages and scope["type"] == "websocket":
             self._log_unread()
-        return True
 
     def _log_unread(self) -> None:
         """Logs a warning about limits on messages that no message has come to, after `SOCKETS_MAX` websockets."""
@@ -170,14 +167,11 @@ class Misuse:
                     name,
                     WRITE,
                 )
-        # FastAPI makes a limit in a text annotation several times, and reads the parameters of only one of them.
-        attached = {limit.__name__ for limit in self.made if limit.attached}
-        for limit in self.made:
-            if limit.__name__ not in attached and id(limit.rule.limits) not in endpoints:
+        for limit in self._take_unused():
+            if id(limit.rule.limits) not in endpoints:
                 logger.warning(
                     "reconverge: no route depends on the limit %r, so it limits nothing; %s", limit.__name__, WRITE
                 )
-        self.made.clear()
         _log_twice(holders)
 
     def _log_late(self) -> None:
@@ -185,10 +179,8 @@ class Misuse:
 
         A dependency that returns a limit makes one with each request, and FastAPI does not call what it returns.
         """
-        made, self.made = self.made, []
-        attached = {limit.__name__ for limit in made if limit.attached or limit.called}
-        for limit in made:
-            if limit.__name__ not in attached and self._logged.is_new(limit.__name__):
+        for limit in self._take_unused():
+            if self._logged.is_new(limit.__name__):
                 logger.warning(
                     "reconverge: the limit %r was made while the application serves, and decided about no request, so"
                     " it limits nothing; FastAPI does not call what a dependency returns, so make the limit once, and"
@@ -196,6 +188,15 @@ class Misuse:
                     limit.__name__,
                     WRITE,
                 )
+
+    def _take_unused(self) -> list[Dependency]:
+        """Empties `made`, and returns those limits whose names no used limit among them has.
+
+        FastAPI makes a limit in a text annotation several times, and reads the parameters of only one of them.
+        """
+        made, self.made = self.made, []
+        used = {limit.__name__ for limit in made if limit.attached or limit.called}
+        return [limit for limit in made if limit.__name__ not in used]
 
 
 def _log_twice(holders: Iterable[object]) -> None:
