@@ -12,12 +12,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
 import pytest
 
-from reconverge import Agent, CostExceedsQuota, Decision, InvalidCost, InvalidKey, InvalidSetting, Limit, RateLimiter
+from reconverge import Agent, CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting, Limit, RateLimiter
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock, SystemClock
 from reconverge.exchange.syncer import CELLS_MAX
 from reconverge.kernel import Settled
@@ -499,26 +500,28 @@ def login(redis_server: RedisServer, make_agent: Callable[..., Agent]) -> Callab
     return make
 
 
+def answers_at_once(limiters: list[RateLimiter], ask: Callable[[RateLimiter], Any]) -> list[Any]:
+    """Calls `ask` for all limiters at the same moment, each on a thread of its own. Returns the results."""
+    start = threading.Barrier(len(limiters))
+
+    def come(limiter: RateLimiter) -> Any:
+        start.wait()
+        return ask(limiter)
+
+    with ThreadPoolExecutor(len(limiters)) as threads:
+        return list(threads.map(come, limiters))
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["running", "starting"])
 def test_thirty_two_agents_that_are_asked_at_once_admit_the_quota_of_a_new_key(
     login: Callable[..., RateLimiter], known: bool
 ) -> None:
     """On threads, at the default policy; also of agents that start at that moment, of which the first is alone."""
     limiters = [login() for _ in range(32)]
-    start = threading.Barrier(len(limiters))
-    told: list[Decision] = []
+    if known:
+        answers_at_once(limiters, lambda limiter: limiter.ask_blocking("other", within=PATIENT_S))
 
-    def come(limiter: RateLimiter) -> None:
-        if known:
-            limiter.ask_blocking("other", within=PATIENT_S)
-        start.wait()
-        told.append(limiter.ask_blocking("ada", within=PATIENT_S))
-
-    threads = [threading.Thread(target=come, args=(limiter,)) for limiter in limiters]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    told = answers_at_once(limiters, lambda limiter: limiter.ask_blocking("ada", within=PATIENT_S))
 
     assert 32 == len(told)
     assert 5 == sum(each.allowed for each in told), told
@@ -533,18 +536,8 @@ def test_agents_that_know_of_each_other_admit_a_new_keys_quota_and_one_each_with
     for _ in range(2):  # the first answers know of the agents before them alone
         for limiter in limiters:
             limiter.ask_blocking("other", within=PATIENT_S)
-    start = threading.Barrier(nodes)
-    admitted: list[int] = []
 
-    def come(limiter: RateLimiter) -> None:
-        start.wait()
-        admitted.append(sum(limiter.allow("ada") for _ in range(5)))
-
-    threads = [threading.Thread(target=come, args=(limiter,)) for limiter in limiters]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    admitted = answers_at_once(limiters, lambda limiter: sum(limiter.allow("ada") for _ in range(5)))
 
     assert nodes == len(admitted)
     assert 5 <= sum(admitted) <= 5 + nodes
