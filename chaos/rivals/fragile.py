@@ -209,7 +209,7 @@ class Recalling(Counting):
     def __init__(self, name: str, plan: Plan, recorder: Recorder, clock: Clock) -> None:
         super().__init__(name, plan, recorder, clock)
         self.parts: dict[str, int] = {}
-        """What this process may use up, by key and window, as it last heard."""
+        """The cost that this process may use up, by key and window, in the server's last answer."""
         self.spent: Counter[str] = Counter()
 
     def failed(self, taken: Counter[str]) -> None:

@@ -98,7 +98,7 @@ SCENARIOS: Final = (
     Scenario(
         name="recalls-lost",
         number=2,
-        claim="A node that does not hear that others lack what it holds uses it, and nobody else does.",
+        claim="A node that does not hear that others lack what it holds uses it, and no other node does.",
         spells=(Spell(Poisoned(Toxic("timeout", DOWN, SILENCE), (0,)), 1.0, 6.0),),
         load_s=7.0,
         rivals=(Rival("recalling", OVER_ADMISSION),),

@@ -94,7 +94,7 @@ class Scenario:
     timeout_s: float = 0.4
     lease_s: float = LEASE_S
     silence_s: float = 1.0
-    """The longest that a node reports nothing about a key of which nobody is short; ten times as long by default."""
+    """The longest time for which a node leaves a key unreported that is far from its limit; agents have ten seconds."""
     keys_max: int = KEYS_MAX
     deployment: str = REDIS
     guarded: bool = False

@@ -131,7 +131,7 @@ def test_the_command_continues_its_table(
 
 
 def test_the_table_of_results_has_the_cells_that_are_drawn() -> None:
-    """Nobody has to believe that a seed drew them."""
+    """So each cell can be drawn again from the seed that the module names."""
     assert "\t".join(HEADS) == RESULTS.read_text(encoding="utf-8").splitlines()[0]
     cases = list(dict.fromkeys(row.case for row in read_table(RESULTS) if row.part == GRID))
 
