@@ -241,10 +241,13 @@ class SlotTruth(TrueUse):
         """Returns True: slots have a single window, which never ends."""
         return True
 
-    def excess(self) -> float:
+    def marks_lapsed(self) -> None:
+        """Marks the work of each node whose lease is over. The world calls it before an exchange can renew a lease."""
         now_ns = self._clock.monotonic_ns()
         for one in self.held:
             one.apart = one.apart or (one.cell is not None and lease_left_ns(one.cell, now_ns) <= 0)
+
+    def excess(self) -> float:
         return sum(one.slots for one in self.held if not one.apart) - self.limit.capacity
 
 

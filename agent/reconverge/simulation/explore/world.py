@@ -69,7 +69,6 @@ class SmallWorld:
         names_reversed: bool = False,
     ) -> None:
         self.clock, self.hub_clock = ManualClock(START_S), ManualClock(START_S)
-        self.passes(start_ns)
         self.limit = limit
         self.policy = policy
         self.numbers = Serial(downwards=names_reversed)
@@ -77,6 +76,7 @@ class SmallWorld:
         clock = self.clock if limit.algorithm == CONCURRENCY else self.hub_clock
         self.truths: dict[str, TrueUse] = {key: truth_of(limit, clock) for key in keys}
         self.truth = self.truths[KEY]
+        self.passes(start_ns)
         generations = Serial()
         rule = open_merge_rule(clock=self.hub_clock, new_name=lambda: f"{GENERATION}{generations.next()}")
         self.hub = WatchedHub(rule, self.truths)
@@ -299,12 +299,19 @@ class SmallWorld:
         """Lets time pass at the nodes and at the hub."""
         self.clock.advance_ns(nanoseconds)
         self.hub_clock.advance_ns(nanoseconds)
+        self._marks_lapsed()
+
+    def _marks_lapsed(self) -> None:
+        for truth in self.truths.values():
+            if isinstance(truth, SlotTruth):
+                truth.marks_lapsed()
 
     def drifts(self, share: float) -> None:
         """Lets a lease pass on the hub's clock, which is faster than the nodes' by the fraction `share` (or slower)."""
         lease_ns = LEASE_NS + 2 * MICROSECOND_NS  # the hub counts whole microseconds
         self.hub_clock.advance_ns(lease_ns)
         self.clock.advance_ns(round(lease_ns / (1 + share)))
+        self._marks_lapsed()
 
     def comes_to_the_edge(self) -> None:
         """Lets time pass until a nanosecond before the present window ends."""
