@@ -497,7 +497,7 @@ def test_the_words_of_flask_limiters_configuration_are_read(app: flask.Flask) ->
     assert limits.guard.agent.limiter("default").name == "default"
 
 
-@pytest.mark.parametrize("setting", [{"RATELIMIT_DEFAULT": "1/day"}, {"RATELIMIT_ENABLED": False}], ids=str)
+@pytest.mark.parametrize("setting", [{"RATELIMIT_DEFAULT": "1/day"}, {"RATELIMIT_HEADERS_ENABLED": False}], ids=str)
 def test_what_the_configuration_is_given_too_late_fails_each_request(
     app: flask.Flask, agent: Agent, setting: dict[str, Any]
 ) -> None:
@@ -519,6 +519,30 @@ def test_limits_can_be_switched_off_by_the_configuration(app: flask.Flask, agent
     add(app, "/")
 
     assert [200, 200] == statuses(ask_wsgi(app, times=2))
+
+
+def test_limits_can_be_switched_off_by_the_configuration_until_the_first_request(
+    app: flask.Flask, agent: Agent
+) -> None:
+    """A fixture that imports an application sets this after the limits were made; then `limits.enabled` says more."""
+    limits = Limits(app=app, agent=agent, default_limits="1/day")
+    add(app, "/")
+    app.config["RATELIMIT_ENABLED"] = False
+    off = statuses(ask_wsgi(app, times=2))
+    limits.enabled = True
+
+    assert [200, 200] == off
+    assert [200, 429] == statuses(ask_wsgi(app, times=2))
+
+
+def test_a_late_switch_that_is_neither_true_nor_false_is_an_error(app: flask.Flask, agent: Agent) -> None:
+    """Otherwise limits would be on or off by how Python reads a word."""
+    app.config["TESTING"] = True
+    Limits(app=app, agent=agent)
+    app.config["RATELIMIT_ENABLED"] = "no"
+
+    with pytest.raises(InvalidSetting, match="RATELIMIT_ENABLED='no': is neither True nor False"):
+        app.test_client().get("/")
 
 
 def test_storage_uri_is_the_hub(app: flask.Flask) -> None:

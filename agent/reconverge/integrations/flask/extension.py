@@ -374,10 +374,16 @@ class Limits(LimitsOfApp):
         return None if pipeline is None else pipeline.decide
 
     def _look(self) -> None:
-        """Logs warnings about rules whose paths match no route. Called at the first request, when all routes exist."""
+        """Logs warnings about rules whose paths match no route. Called at the first request, when all routes exist.
+
+        Tests switch limits off in the configuration of an application that they have imported, so this reads it again.
+        """
         self._unused.log()
         for app, read in self._apps.items():
             check_unchanged(app.config, read)
+            enabled = app.config.get(ENABLED)
+            if enabled is not None and enabled != read.get(ENABLED):
+                self.guard.enabled = checked_flag(ENABLED, enabled)
             flask_views.warn_of_unmatched(app, self._limited_views, lambda view: (_mark_of(view) or _ViewMark()).rules)
         flask_views.warn_of_unregistered(self._apps, self._blueprints)
         roots = (flask.request.root_path,)

@@ -84,9 +84,9 @@ def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_unchanged(config: Mapping[str, Any], read: Mapping[str, Any]) -> None:
-    """Raises InvalidSetting for a setting in `config` that was set or changed after `read` was read."""
+    """Raises InvalidSetting for a setting in `config`, but for `ENABLED`, that changed after `read` was read."""
     for name, value in said_in(config).items():
-        if read.get(name) != value:
+        if name != ENABLED and read.get(name) != value:
             problem = "was set after the configuration had been read, and has no effect; write it above Limits(app=app)"
             raise InvalidSetting(name, value, f"{problem}, or call limits.init_app(app) below it")
 
