@@ -13,16 +13,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from reconverge.errors import InvalidSetting, asked
+from reconverge.errors import HIDDEN, InvalidSetting, asked, is_secret
 
 Decorated = TypeVar("Decorated")
 Checked = TypeVar("Checked")
 NAMELESS: Final = ""
 """The key in the `advice` of `with_advice` for the text about a value that was passed by position, and needs its
 name."""
-HIDDEN: Final = "***"
-SECRET: Final = ("secret", "password", "token", "username")
-"""An argument whose name contains one of these words is secret: no error message shows its value."""
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -120,5 +117,4 @@ def _of_nameless(what: str, value: object, named: list[str], advice: Mapping[str
 def _shown(name: str, value: object) -> object:
     """Returns the value, or `***` if it may hold a password: a misspelt argument may be a secret or a URL."""
     text = value if isinstance(value, str) else ""
-    secret = any(word in name.lower() for word in SECRET)
-    return HIDDEN if secret or "@" in text else value
+    return HIDDEN if is_secret(name) or "@" in text else value

@@ -7,6 +7,7 @@ message names the remedy.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
@@ -15,6 +16,15 @@ ALIKE_MIN: Final = 0.7
 """How similar two words must be, from 0 to 1, as `difflib` counts it: 'strikt' and 'strict' have 0.83."""
 WORD_LENGTH_MAX: Final = 100
 """The longest word that is compared with known words: a longer one is no misspelling, and comparing it takes long."""
+HIDDEN: Final = "***"
+SECRET: Final = ("secret", "password", "token", "username")
+"""A setting whose name contains one of these words is secret: no error message shows its value."""
+_LOGIN: Final = re.compile(r"(?s)(?<=://).*@")
+"""All logins in a text together: a password may contain what ends it in a URL."""
+_ENTRY: Final = re.compile(
+    rf"""(?ix) ( [\w-]* (?:{"|".join(SECRET)}) [\w-]* ['"]? \s* [:=] \s* )  # name, as in a table or a query
+    ( b? ' (?:[^'\\]|\\.)* ' | b? " (?:[^"\\]|\\.)* " | [^\s&#,}})\]'"]+ )"""
+)
 
 
 def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) -> str | None:
@@ -78,7 +88,24 @@ def shown(value: object) -> str:
     """Returns a value's repr for an error message, shortened if it is long. Very large integers become `2**N...`."""
     if isinstance(value, int) and value.bit_length() > SHOWN_BITS_MAX:
         return f"{'-' if value < 0 else ''}2**{value.bit_length() - 1}..."
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def is_secret(name: str) -> bool:
+    """Returns whether a setting of this name is secret."""
+    return any(word in name.lower() for word in SECRET)
+
+
+def shown_setting(name: str, value: object) -> str:
+    """Returns what an error message shows of a setting's value: its repr without passwords and user names."""
+    if isinstance(value, str | bytes) and is_secret(name):
+        return repr(HIDDEN)
+    if isinstance(value, int):
+        return shown(value)
+    return _cut(_ENTRY.sub(rf"\1{HIDDEN}", _LOGIN.sub(f"{HIDDEN}@", repr(value))))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
 
 
@@ -168,7 +195,7 @@ class InvalidSetting(ReconvergeError, ValueError):
         self.name = name
         self.value = value
         self.problem = problem
-        super().__init__(f"{name}={shown(value)}: {problem}")
+        super().__init__(f"{name}={shown_setting(name, value)}: {problem}")
 
 
 class NeedsSlot(ReconvergeError, TypeError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS
-from reconverge.errors import InvalidSetting, nearest
+from reconverge.errors import InvalidSetting, is_secret, nearest
 from reconverge.integrations.web.request.keys import KeyFunction, is_application
 from reconverge.integrations.web.rules import OF_LIMIT, Limits, Rule, RuleSettings, of_limit
 from reconverge.usage.meter import Meter
@@ -109,7 +109,7 @@ def check_words(said: Mapping[str, Any], known: frozenset[str]) -> None:
 def _advice(name: str, value: object, known: frozenset[str]) -> str:
     if name in OF_OTHERS:
         return OF_OTHERS[name]
-    shown = repr(value)[:40] if isinstance(value, str | int | float) else "..."
+    shown = repr(value)[:40] if isinstance(value, str | int | float) and not is_secret(name) else "..."
     if name in OF_AGENT:
         return f"is a setting of Agent: agent=Agent('redis://localhost:6379/0', {name}={shown})"
     if name in OF_GUARD:
