@@ -286,6 +286,27 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     "slot of a rate": (lambda: _any(limit("5/minute")).slot("ada"), ("'login'", "no slots", "agent.concurrency")),
     "rate of slots": (lambda: _any(slots()).allow("ada"), ("'allow'", "in progress", "with limiter.slot(key)")),
     "called dependency": (called_dependency, ("leave the last () out",)),
+    "method of aiolimiter": (lambda: _any(limit("5/minute")).acquire("ada"), ("'acquire'", "await limiter.wait(key)")),
+    "method of limits": (
+        lambda: _any(limit("5/minute")).get_window_stats("ada"),
+        ("'get_window_stats'", "limiter.test(key).remaining"),
+    ),
+    "method of pyrate-limiter, of slots": (
+        lambda: _any(slots()).try_acquire("ada"),
+        ("'try_acquire'", "in progress", "with limiter.slot(key)"),
+    ),
+    "block of a limiter": (
+        lambda: _any(limit("5/minute")).__aenter__(),
+        ("'login' is asked for a key, and has no block", "if limiter.allow(key)"),
+    ),
+    "Limits of Flask as a decorator": (
+        lambda: _any(FLASK(where, agent="memory://"))("5/minute"),
+        ("limits is no decorator", "@limits.limit('5/minute')"),
+    ),
+    "key that is an argument": (
+        lambda: limited("5/minute", agent=Agent("memory://"), key="customer")(task),
+        ("key='customer'", "counts all calls together", "key=lambda self, customer: customer"),
+    ),
     "limiter as a decorator": (
         lambda: _any(limit("5/minute"))(where),
         ("'login'", "no function, decorator or dependency", "@limited(limiter)"),

@@ -182,14 +182,23 @@ def _check_functions(**found: object) -> None:
 
 
 def _check_taken(function: Callable[..., object], **found: object) -> None:
-    """Raises InvalidSetting for each function in `found` that cannot be called with the arguments of `function`."""
+    """Raises InvalidSetting for each function in `found` that cannot be called with the arguments of `function`.
+
+    Raises it for a key that is the name of an argument, too: all calls would share this text.
+    """
     named = list(inspect.signature(function).parameters.values())
+    bare = [each.replace(annotation=each.empty, default=each.empty) for each in named]
+    arguments = str(inspect.Signature(bare))[1:-1]
+    key = found.get("key")
+    if key in [each.name for each in named]:
+        problem = f"is an argument of {name_of(function)}, but as a text counts all calls together; write "
+        raise InvalidSetting("key", key, f"{problem}key=lambda {arguments}: {key}")
     least = sum(each.default is each.empty for each in named)
     if all(each.kind is each.POSITIONAL_OR_KEYWORD for each in named):
         for what, value in found.items():
             if callable(value) and not any(keys.takes(value, number) for number in range(least, len(named) + 1)):
                 problem = f"is called with the arguments of {name_of(function)}, and takes others; write "
-                example = f"{what}=lambda {', '.join(each.name for each in named)}: ..."
+                example = f"{what}=lambda {arguments}: ..."
                 raise InvalidSetting(what, name_of_function(value), problem + example)
 
 

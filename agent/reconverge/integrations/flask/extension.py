@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final, TypeAlias, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, with_advice
@@ -275,6 +275,12 @@ class Limits(LimitsOfApp):
 
         self._unused.add(decorate, f"limit({shown(limit_value)})")
         return Decorator(decorate)
+
+    if not TYPE_CHECKING:  # a type checker reports the call
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            """Raises TypeError, which shows the decorator."""
+            raise TypeError("limits is no decorator; write @limits.limit('5/minute') below @app.get(path)")
 
     @with_advice(SCOPE)
     def shared_limit(

@@ -22,7 +22,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from reconverge.errors import InvalidKey, InvalidSetting, shown
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Limiter:
     """A limit, which decides from this process's memory: a `RateLimiter` or a `SlotLimiter`."""
 
-    _elsewhere: ClassVar[tuple[Collection[str], str]] = ((), "")
-    """The names of methods that only another class of limiters has, and the advice that the error about them gives."""
+    _elsewhere: ClassVar[Mapping[str, str]] = {}
+    """The advice in errors about methods that another class of limiters has, or another library, by their names."""
 
     def __init__(self, control: LimitControl) -> None:
         self.control = control
@@ -60,11 +60,10 @@ class Limiter:
     if not TYPE_CHECKING:  # a type checker reports each name that is missing
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Raises AttributeError. For a method of the other class of limiters, the message shows what to write."""
+            """Raises AttributeError. For a method of another class of limiters, the message shows what to write."""
             if name == "__signature__":  # which FastAPI reads of a dependency
                 self()
-            names, remedy = self._elsewhere
-            hint = f": {self.name!r} {remedy}" if name in names else ""
+            hint = f": {self.name!r} {self._elsewhere[name]}" if name in self._elsewhere else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
@@ -73,6 +72,15 @@ class Limiter:
                 f"the limiter {self.name!r} is no function, decorator or dependency itself; write limiter.hit(key), "
                 "@limited(limiter) of reconverge.integrations.decorators, or Depends(limits(limiter)) in FastAPI"
             )
+
+        def __enter__(self) -> NoReturn:
+            """Raises TypeError: a limiter has no key of its own, and a block would run although it is refused."""
+            raise TypeError(
+                f"the limiter {self.name!r} is asked for a key, and has no block; write: if limiter.allow(key): ..., or"
+                " for work in progress: with limiter.slot(key) as slot: if slot: ..."
+            )
+
+        __exit__ = __aenter__ = __aexit__ = __enter__
 
     @property
     def name(self) -> str:

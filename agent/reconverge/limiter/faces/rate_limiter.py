@@ -25,6 +25,19 @@ logger = logging.getLogger("reconverge")
 TESTS_ALONE: Final = 1000
 """After so many calls of `test`, and none that charges, a warning is logged: the program may take `test` for a request.
 """
+ELSEWHERE: Final = {
+    "slot": "limits a rate, and has no slots; declare a limit on work in progress by agent.concurrency",
+    "acquire": "has another name for it; write await limiter.wait(key), or limiter.wait_blocking(key) on a thread",
+    **dict.fromkeys(
+        ("check", "consume", "exceeded", "is_allowed", "try_acquire"),
+        "has another name for it; write limiter.allow(key), which charges, and returns whether the key may go on",
+    ),
+    **dict.fromkeys(
+        ("get_remaining", "get_window_stats", "peek", "remaining"),
+        "has another name for it; write limiter.test(key).remaining, which charges nothing",
+    ),
+}
+"""Methods of other limiters, also of other libraries, each with the end of the error about it."""
 
 
 class RateLimiter(Limiter):
@@ -39,7 +52,7 @@ class RateLimiter(Limiter):
     A limit may have several quotas. Then a request is charged to all of them in one moment, or to none if one refuses.
     """
 
-    _elsewhere = {"slot"}, "limits a rate, and has no slots; declare a limit on work in progress by agent.concurrency"
+    _elsewhere = ELSEWHERE
 
     def __init__(self, control: LimitControl) -> None:
         super().__init__(control)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from reconverge.limit.quotas import slots_of
 from reconverge.limiter.asking import WITHIN_S
 from reconverge.limiter.faces.limiter import Limiter
-from reconverge.limiter.faces.rate_limiter import RateLimiter
+from reconverge.limiter.faces.rate_limiter import ELSEWHERE, RateLimiter
 from reconverge.limiter.slots import FIFO, OnLeaseEnd, Order, Slot, SlotDoor, SlotTerms
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ class SlotLimiter(Limiter):
         if slot: ...
     """
 
-    _elsewhere = vars(RateLimiter), "limits what is in progress, and is asked for slots; write: with limiter.slot(key)"
+    _elsewhere = dict.fromkeys(
+        (*vars(RateLimiter), *ELSEWHERE),
+        "limits what is in progress, and is asked for slots; write: with limiter.slot(key)",
+    )
 
     def __init__(self, control: LimitControl) -> None:
         super().__init__(control)
