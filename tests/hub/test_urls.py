@@ -8,11 +8,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from reconverge import Agent, InvalidSetting, UnknownHub
-from reconverge.hub.registry import HubSettings, open_hub, redacted
+from reconverge.hub.registry import HubSettings, open_hub, redacted, split_url
 from reconverge_sync.mqtt.url import BrokerAddress
 from reconverge_sync.redis.connection import Connection
 from reconverge_sync.redis.hub import RedisHub
@@ -39,6 +40,8 @@ MALFORMED = [
     ("redis://ada:hunter2@localhost:-1/0", "port"),
     ("redis://ada:hunter2@localhost:0/0", "port"),
     ("redis://ada:hunter2@[::1/0", "read"),
+    ("redis://ada:hunter2[@localhost/0", "%5B"),
+    ("redis+cluster://ada:[hunter2]@one,[::1]:7001", "%5B"),
     ("redis://ada:hunter2]@localhost/0", "read"),
     ("redis://ada:hunter2/x@localhost/0", "port"),
     ("redis://ada:hunter2#x@localhost/0", "port"),
@@ -162,6 +165,22 @@ def test_hubs_of_several_servers_are_opened_by_their_urls(url: str, shards: int,
 
     assert shards == hub.shards
     assert repr(hub).startswith(shown)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://ada:pw@[::1]:6380/2?db=3",
+        "redis+unix:///var/run/redis.sock?db=2",
+        "redis+cluster://one,two:7001?shards=64#x",
+        "memory://",
+        "localhost:6379",
+        "",
+    ],
+)
+def test_a_url_is_split_as_python_does(url: str) -> None:
+    """Where Python can: see above for several hosts."""
+    assert urlsplit(url) == split_url(url)
 
 
 @pytest.mark.parametrize("scheme", ["mongodb", "mqttt", "http", "redis+tcp"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final
+from urllib.parse import SplitResult, urlsplit
 
 from reconverge.errors import InvalidSetting, MissingExtra, UnknownHub
 from reconverge.hub.port import Hub
@@ -97,6 +98,18 @@ def scheme_of(url: str) -> str:
             problem = "is a placeholder that nothing has replaced; pass its value, such as redis://localhost:6379/0"
         raise InvalidSetting("hub", shown, problem)
     return scheme
+
+
+def split_url(url: str) -> SplitResult:
+    """Returns the parts of a hub's URL, which may name several hosts. Raises ValueError for a bracket in its login.
+
+    From Python 3.14 on, `urlsplit` by itself takes an IPv6 address as the only host.
+    """
+    scheme, found, rest = url.partition("://")
+    hosts = re.split(r"[/?#]", rest, maxsplit=1)[0] if found else ""
+    if re.search(r"[\[\]].*@", hosts):
+        raise ValueError("there is a bracket in the login")
+    return urlsplit(f"{scheme}{found}{rest.removeprefix(hosts)}")._replace(netloc=hosts)
 
 
 def redacted(url: str) -> str:

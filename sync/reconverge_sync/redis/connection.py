@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as BlockingRetry
 
 from reconverge.errors import InvalidSetting
-from reconverge.hub.registry import Credentials, redacted
+from reconverge.hub.registry import Credentials, redacted, split_url
 from reconverge_sync.client.tls import SharedContext
 from reconverge_sync.client.urls import (
     TLS_OPTIONS,
@@ -228,7 +228,7 @@ def _socket(hosts: str, path: str, refuse: Callable[[str], InvalidSetting]) -> s
 
 def _parts(url: str) -> SplitResult:
     """Returns the parts of a URL. Raises ValueError if it cannot be read, or its login is cut off."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     if parts.scheme not in SOCKETS:
         check_login(parts)
     return parts

@@ -23,9 +23,10 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Final, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from reconverge.errors import InvalidSetting
+from reconverge.hub.registry import split_url
 
 ALL: Final = "all"
 HALF: Final = "half"
@@ -186,7 +187,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heal
 
 def check_cuttable(hub_url: str) -> None:
     """Raises InvalidSetting if nodes cannot be cut off from the hub, as over TLS, which refuses a relay."""
-    scheme = urlsplit(hub_url).scheme
+    scheme = split_url(hub_url).scheme
     if scheme not in SCHEMES:
         raise InvalidSetting(
             "cut", f"{scheme}://", "nodes can only be cut off from embedded:// and redis:// hubs; use one of these"
@@ -201,7 +202,7 @@ def _place() -> str:
 
 def _way_to(hub_url: str) -> tuple[_Opener, Callable[[Path], str]]:
     """Returns two functions: one connects to the hub, one returns the hub's URL for the path of a socket."""
-    parts = urlsplit(hub_url)
+    parts = split_url(hub_url)
     check_cuttable(hub_url)
     login, at, _ = parts.netloc.rpartition("@")
     query = parts.query

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidSetting, asked
-from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, scheme_of
+from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, scheme_of, split_url
 
 logger = logging.getLogger("reconverge")
 
@@ -139,7 +139,7 @@ def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
     scheme_of(uri)  # raises an error that describes an invalid URL
-    parts = urlsplit(uri)
+    parts = split_url(uri)
     query = parse_qsl(parts.query, keep_blank_values=True)
     settings: dict[str, Any] = {}
     taken: set[str] = set()
