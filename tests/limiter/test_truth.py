@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from asgiref.sync import iscoroutinefunction
 
 from reconverge import Agent, Decision, RateLimiter
 from reconverge.contracts.contracts import Contracts
@@ -65,7 +66,7 @@ async def test_it_is_a_coroutine_in_all_else(agent: Agent) -> None:
     coroutine = login.wait("ada")
     assert inspect.isawaitable(coroutine)
     coroutine.close()
-    assert asyncio.iscoroutinefunction(RateLimiter.ask)
+    assert iscoroutinefunction(RateLimiter.ask)
 
 
 def test_a_slot_without_its_block_has_no_truth(agent: Agent) -> None:

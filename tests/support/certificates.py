@@ -43,7 +43,10 @@ def tls_options(certificates: Certificates) -> tuple[str, ...]:
 
 def _self_signed(directory: Path, name: str) -> Path:
     pem = directory / f"{name}.pem"
-    _openssl("req", "-x509", *_new_key(name), "-days", "2", "-keyout", str(pem), "-out", str(directory / f"{name}.crt"))
+    # From Python 3.13 on, an authority needs to say that it is one.
+    use = ["-addext", "keyUsage=critical,keyCertSign"]
+    out = ["-keyout", str(pem), "-out", str(directory / f"{name}.crt")]
+    _openssl("req", "-x509", *_new_key(name), *use, "-days", "2", *out)
     return _joined(pem)
 
 

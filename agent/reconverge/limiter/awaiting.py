@@ -7,15 +7,15 @@ without its `await` would admit every request, with nothing but a warning when t
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# Frameworks check whether a function is a coroutine function. In Python 3.11, only asyncio reads a mark for that.
-_MARK: Final = getattr(asyncio.coroutines, "_is_coroutine", True)
 
 
 class Undecided(Coroutine[Any, Any, T]):
@@ -69,5 +69,9 @@ def undecided(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
     def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         return Undecided(method(*args, **kwargs))
 
-    call._is_coroutine = _MARK  # type: ignore[attr-defined]  # noqa: SLF001  # see above
+    # Frameworks check whether a function is a coroutine function, and would run others on a thread.
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(call)
+    # In Python 3.11, only asyncio reads a mark for that.
+    call._is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", True)  # type: ignore[attr-defined]  # noqa: SLF001
     return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -82,7 +83,7 @@ async def test_coroutine_functions_stay_what_they_are(agent: Agent) -> None:
         await fetch()
 
     assert ("fetch", "Fetches.") == (fetch.__name__, fetch.__doc__)
-    assert asyncio.iscoroutinefunction(fetch)
+    assert inspect.iscoroutinefunction(fetch)
 
 
 async def test_a_call_can_wait_for_its_turn(clock: ManualClock) -> None:

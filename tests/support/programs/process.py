@@ -21,7 +21,8 @@ class Process:
     """One process that runs a function of `tests.support.programs.agents`, or of another module there."""
 
     def __init__(self, program: str, *arguments: str, module: str = "agents") -> None:
-        command = [sys.executable, "-W", "always::ResourceWarning"]
+        # From Python 3.12 on, a warning is given of each fork beside threads, and forks are what some programs test.
+        command = [sys.executable, "-W", "always::ResourceWarning", "-W", "ignore:This process::__main__"]
         command += ["-m", f"tests.support.programs.{module}", program, *arguments]
         self._process = subprocess.Popen(
             command,
