@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 
 from reconverge import Agent, InvalidSetting, Limit
+from reconverge.agent.notice import LIMITS_MANY
 from reconverge.arguments import with_advice
 from reconverge.clock import ManualClock
 from reconverge.hub.registry import HubSettings, open_hub
@@ -210,6 +211,22 @@ def test_soft_without_effect_on_one_of_several_quotas_is_told(caplog: pytest.Log
         "soft=0.05 adds less than one request to the 5 of the quota 'api', so it has no effect there; give soft=0.2"
         in (record.getMessage())
     )
+
+
+def test_a_limit_for_each_user_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A key would do, and costs no memory at the hub. Declaring a limit again makes no further one."""
+    agent = Agent("memory://")
+    for number in range(LIMITS_MANY - 1):
+        agent.limit(f"user-{number}", "5/minute")
+    agent.limit("user-1", "5/minute")
+    before = caplog.text
+    for number in range(LIMITS_MANY + 1):
+        agent.limit(f"user-{number}", "5/minute")
+
+    assert "" == before
+    assert 1 == len(caplog.records)
+    assert f"has 2000 limits, the last of which is 'user-{LIMITS_MANY - 1}'" in caplog.text
+    assert "write limiter.allow(user)" in caplog.text
 
 
 def test_a_node_that_counts_alone_hears_nothing_of_intervals(caplog: pytest.LogCaptureFixture) -> None:

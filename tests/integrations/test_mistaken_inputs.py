@@ -404,6 +404,10 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: httpx.Client(transport=_any(AsyncLimitedTransport(limit("9/s")))).get("http://localhost"),
         ("'AsyncLimitedTransport'", "is for httpx.AsyncClient", "write LimitedTransport"),
     ),
+    "transport of a session": (
+        lambda: _any(LimitedTransport(limit("9/s"))).send(None),
+        ("'send'", "it is for httpx", "write LimitedAdapter"),
+    ),
     "settings of a text": (
         lambda: settings_checked({**STAMPED, "limits": {"login": "5/minute"}}),
         ("limits.login", "not '5/minute'", "write {limit = '5/minute'}"),

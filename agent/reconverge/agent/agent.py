@@ -20,7 +20,7 @@ from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.key_marks import KeyMarks
 from reconverge.agent.lifecycle import Lifecycle
-from reconverge.agent.notice import ShortWindows, log_installation, log_soft, log_switch_again
+from reconverge.agent.notice import ShortWindows, log_installation, log_many, log_soft, log_switch_again
 from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
@@ -452,6 +452,8 @@ class Agent:
                 self._overrides.apply_to(limiter)
                 self._look_at_windows([limiter])
                 log_soft(quotas)
+            if not known:
+                log_many(len(self._limiters), name)
         return limiter
 
     def tier(

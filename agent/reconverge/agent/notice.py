@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import MISSING, PYTHON_IS_ASKED_FOR, WITHOUT_LOCK
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 _logged = LoggedOnce()
+LIMITS_MANY: Final = 2000
+"""At so many limits of one agent a warning is logged: more than are written by hand, or made by a drop-in storage."""
 
 
 def log_installation() -> None:
@@ -103,6 +105,18 @@ def _log_short_window(table: Table) -> None:
         table.interval_ns / SECOND_NS,
         table.limit.window / EXCHANGES_MIN,
     )
+
+
+def log_many(limits: int, name: str) -> None:
+    """Logs, at `LIMITS_MANY`, that a program declares limits for what a key is for; `name` is that of the last one."""
+    if limits == LIMITS_MANY:
+        logger.warning(
+            "reconverge: this agent has %d limits, the last of which is %r, and each takes memory here and at the hub;"
+            " a limit counts each key on its own, so if users have limits of their own, declare one limit for all, and"
+            " write limiter.allow(user)",
+            limits,
+            name,
+        )
 
 
 def log_soft(quotas: Mapping[str, Limit]) -> None:

@@ -48,6 +48,8 @@ SYNC: Final = frozenset({"__enter__", "close", "handle_request"})
 def _hint(transport: object, name: str, others: frozenset[str], place: str) -> str:
     """Returns the message for a missing attribute; for one of `others`, it names `place`, the client that needs it."""
     hint = f": it is for {place}" if name in others else ""
+    if name == "send":  # which a session of requests calls
+        hint = ": it is for httpx; write LimitedAdapter of reconverge.integrations.requests in a session of requests"
     return f"{type(transport).__name__!r} object has no attribute {name!r}{hint}"
 
 

@@ -170,7 +170,10 @@ class Misuse:
         for limit in self._take_unused():
             if id(limit.rule.limits) not in endpoints:
                 logger.warning(
-                    "reconverge: no route depends on the limit %r, so it limits nothing; %s", limit.__name__, WRITE
+                    "reconverge: no route depends on the limit %r, so it limits nothing unless a function awaits it;"
+                    " %s",
+                    limit.__name__,
+                    WRITE,
                 )
         _log_twice(holders)
 
