@@ -21,8 +21,9 @@ SECRET: Final = ("secret", "password", "token", "username")
 """A setting whose name contains one of these words is secret: no error message shows its value."""
 _LOGIN: Final = re.compile(r"(?s)(?<=://).*@")
 """All logins in a text together: a password may contain what ends it in a URL."""
+# Many limits have a kind of request that is called `tokens`.
 _ENTRY: Final = re.compile(
-    rf"""(?ix) ( [\w-]* (?:{"|".join(SECRET)}) [\w-]* ['"]? \s* [:=] \s* )  # name, as in a table or a query
+    rf"""(?ix) ( [\w-]* (?:{"|".join(SECRET)}) (?!s\b) [\w-]* ['"]? \s* [:=] \s* )  # name, as in a table or a query
     ( b? ' (?:[^'\\]|\\.)* ' | b? " (?:[^"\\]|\\.)* " | [^\s&#,}})\]'"]+ )"""
 )
 
@@ -98,7 +99,7 @@ def is_secret(name: str) -> bool:
 
 def shown_setting(name: str, value: object) -> str:
     """Returns what an error message shows of a setting's value: its repr without passwords and user names."""
-    if isinstance(value, str | bytes) and is_secret(name):
+    if value and isinstance(value, str | bytes) and is_secret(name):
         return repr(HIDDEN)
     if isinstance(value, int):
         return shown(value)

@@ -46,6 +46,13 @@ WRONG: Final[dict[str, tuple[Callable[[], object], str]]] = {
 }
 
 
+def test_what_is_no_password_is_shown() -> None:
+    """A kind of request may be called tokens; and an empty secret is the mistake."""
+    assert "cost='tokens=bytes': is wrong" == str(InvalidSetting("cost", "tokens=bytes", "is wrong"))
+    assert "costs={'tokens': '5'}: is wrong" == str(InvalidSetting("costs", {"tokens": "5"}, "is wrong"))
+    assert "key_secret='': is empty" == str(InvalidSetting("key_secret", "", "is empty"))
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_an_error_about_a_setting_shows_no_password(what: str) -> None:
     """It shows the rest of the value, so that the mistake is found."""
