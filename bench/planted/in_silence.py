@@ -13,6 +13,8 @@ SILENT: Final = ("hits 0", "exchanges 0")
 SECONDS: Final = 3.0
 """A window in which the hub can recall a key before the silence about it is over, as a node with nothing to report
 exchanges each second; and one no longer than a lease, as allowances are small in longer ones."""
+LASTING_S: Final = 10.0
+"""A window that goes on when a lease is over. At the end of a window a node counts its silent charges by itself."""
 
 IN_SILENCE: Final = (
     PlantedFault(
@@ -59,7 +61,7 @@ IN_SILENCE: Final = (
                 "    measure(cell)\n    table.meter.leave_hub(cell)\n",
             ),
         ),
-        ExploredCase("fixed", quota=5, grain="fine", window_s=SECONDS, start=(*SILENT, "hits 0"), more=(RECKLESS,)),
+        ExploredCase("fixed", quota=5, window_s=LASTING_S, start=(*SILENT, "hits 0", "lease"), more=(RECKLESS,)),
         reckless=True,
     ),
     PlantedFault(

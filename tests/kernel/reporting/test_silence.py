@@ -37,13 +37,14 @@ class SilentNodes(Talkers):
         window_s: float = WINDOW_S,
         nodes: int = 2,
         silence_s: float = 10.0,
+        lease_s: float = 600.0,
         strict: bool = False,
     ) -> None:
         super().__init__(
             Limit(quota, window_s, algorithm=algorithm),
             STRICT if strict else BALANCED,
             nodes=nodes,
-            lease_ns=600 * SECOND_NS,
+            lease_ns=int(lease_s * SECOND_NS),
             silence_max_ns=int(silence_s * SECOND_NS),
         )
         self.batches: list[Batch] = []
@@ -98,6 +99,25 @@ def test_all_is_counted_once_the_silence_ends(algorithm: str) -> None:
     fleet.reports(0.5, 0, 0)
 
     assert fleet.totals().charged == sum(node.table.tallies[0].charged for node in fleet.nodes)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_charges_in_silence_are_counted_though_the_lease_has_ended(algorithm: str) -> None:
+    """The node reports them under its next name: the window goes on, so it has not counted them by itself."""
+    fleet = SilentNodes(algorithm, lease_s=WINDOW_S / 2)
+    fleet.grow_calm(FEW, FEW)
+    names = [node.syncer.node for node in fleet.nodes]
+    for node in fleet.nodes:
+        node.admitted_of(3 * FEW)
+    reported = fleet.totals().charged
+
+    fleet.passes(WINDOW_S / 2)
+    fleet.reports(0.5, 0, 0)
+
+    admitted = sum(node.table.admitted for node in fleet.nodes)
+    assert not {node.syncer.node for node in fleet.nodes} & set(names)
+    assert reported <= admitted - 2 * 3 * FEW
+    assert admitted == fleet.totals().charged
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
