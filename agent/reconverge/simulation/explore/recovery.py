@@ -14,7 +14,7 @@ def unrecovered(world: SmallWorld, asking: int) -> str:
     # With `initial`, a new key begins without a part of the capacity.
     least = world.limit.capacity // world.limit.unit - world.limit.withheld
     got = got_in_the_end(world, asking)
-    if got < least - 1:
+    if got < least - 1 and world.limit.bucket:
         # The hub's bucket has the smallest burst of all nodes, and a dead node's allowance may be larger. So after a
         # quota was lowered, the bucket may begin to drain only with the next report, and the node asks once more.
         got = got_in_the_end(world, asking)

@@ -27,7 +27,7 @@ from reconverge.simulation.explore.rewind import Snapshot
 from reconverge.simulation.explore.world import SmallWorld
 from reconverge.simulation.reckless import count_so_far
 
-RECOVERY_SHARE: Final = 500
+RECOVERY_SHARE: Final = 100
 """One state in this many is tested for recovery: once all faults end, a node must get the whole quota, and the hub must
 have counted all charges."""
 EQUALITY_SHARE: Final = 200
