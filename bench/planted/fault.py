@@ -69,5 +69,7 @@ class PlantedFault(NamedTuple):
     """The chaos scenario that ought to find the fault; empty if none is tried."""
     reckless: bool = False
     """Whether finders give silence absurd constants (`simulation/reckless.py`), as only silent nodes show the fault."""
+    modelled: bool = True
+    """Whether the model has limits that show the fault. The binding follows no others."""
     remark: str = ""
     """The reason why a finder cannot find the fault, if that is known; else empty."""

@@ -59,7 +59,7 @@ def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
     if finder == MODEL and fault.guard is not None:
         words = (*python, "reconverge.simulation.model", "--guard", fault.guard.name)
         return FinderCommand(words, re.compile(r"^ +\S.+, and then not: .+", re.MULTILINE))
-    if finder == BINDING:
+    if finder == BINDING and fault.modelled:
         words = (*python, "reconverge.simulation.model", "--bind", "--mode", WALK, "--mode", SMALL, *reckless)
         words += ("--runs", str(SEEDS), "--start", str(SystemRandom().randrange(10**9)), "--processes", "1")
         # An action, the name of a node, and why the step is rejected; not the case, whose parentheses have spaces.

@@ -100,6 +100,7 @@ IN_DECISIONS: Final = (
         (Patch(WINDOWS, "now_ns - cell.opened_ns - cell.lag_ns\n", "now_ns - cell.opened_ns\n"),),
         ExploredCase("sliding", grain="fine"),
         ProofGuard.CLOCK_READ_LATE,
+        modelled=False,
     ),
     PlantedFault(
         "keeps vouchers over the edge",
@@ -113,6 +114,7 @@ IN_DECISIONS: Final = (
         ),
         ExploredCase("sliding", asking=True, quota=4),
         ProofGuard.VOUCHERS_END_WITH_WINDOW,
+        modelled=False,
     ),
     PlantedFault(
         "drains by the whole rate",
@@ -126,6 +128,7 @@ IN_DECISIONS: Final = (
         ),
         ExploredCase("tokens", quota=4),
         ProofGuard.DRAINS_BY_ALLOWANCE,
+        modelled=False,
     ),
     PlantedFault(
         "drains after its lease",
@@ -139,6 +142,7 @@ IN_DECISIONS: Final = (
         ),
         ExploredCase("tokens", quota=4, window_s=10.0),
         ProofGuard.DRAINS_IN_LEASE,
+        modelled=False,
     ),
     PlantedFault(
         "uses a voucher twice",
@@ -152,6 +156,7 @@ IN_DECISIONS: Final = (
         ),
         ExploredCase("tokens", asking=True),
         ProofGuard.CHARGES_WITHIN_VOUCHERS,
+        modelled=False,
     ),
     PlantedFault(
         "keeps its allowance when the quota falls",

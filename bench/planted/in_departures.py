@@ -76,7 +76,12 @@ IN_DEPARTURES: Final = (
         "counts the dead in every later window",
         "What a dead node held counts as used in the window in which the hub looks, however late.",
         (Patch(LEDGER, "rule.bounded and (rule.bucket or hub_us - idle_us <= rule.counts_for_us)", "rule.bounded"),),
-        ExploredCase("fixed", asking=True),
+        ExploredCase(
+            "fixed",
+            quota=3,
+            asking=True,
+            start=("asks for two 0", "hits all and exchanges 1", "dies 1", "edge", "exchanges 0"),
+        ),
     ),
     PlantedFault(
         "folds the dead as old use",
@@ -91,6 +96,7 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("sliding"),
         ProofGuard.WHOLE_FADING_USE_FOLDS,
+        modelled=False,
     ),
     PlantedFault(
         "drains the hub's bucket by the whole rate",
@@ -121,6 +127,7 @@ IN_DEPARTURES: Final = (
             ),
         ),
         ProofGuard.HUB_DRAINS_BY_REST,
+        modelled=False,
     ),
     PlantedFault(
         "forgets what it does not know",

@@ -148,6 +148,7 @@ IN_GRANTING: Final = (
             ),
         ),
         ExploredCase("sliding", asking=True),
+        modelled=False,
     ),
     PlantedFault(
         "answers beyond the room",

@@ -119,6 +119,7 @@ IN_HEARING: Final = (
         ),
         ExploredCase("sliding", asking=True),
         ProofGuard.VOUCHERS_COUNT_UNTIL_REPORT,
+        modelled=False,
     ),
     PlantedFault(
         "forgets the window before",
@@ -131,6 +132,7 @@ IN_HEARING: Final = (
             ),
         ),
         ExploredCase("sliding", asking=True, start=("asks for all 0", "exchanges 0", "edge")),
+        modelled=False,
     ),
     PlantedFault(
         "adds what is repeated",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from bench.planted.fault import KERNEL, REPORTS, SYNCER, ExploredCase, Patch, PlantedFault
+from reconverge.simulation.explore.events import DRIFTING
 from reconverge.simulation.model.guards import ProofGuard
 
-_LATER: Final = "exploration has no lease of one limit that is shorter than its node's"
-_DRIFTLESS: Final = "all clocks of exploration are one"
+_LATER: Final = "in exploration, of all limits only slots have a lease that is shorter than their node's"
 
 IN_REPORTS: Final = (
     PlantedFault(
@@ -106,7 +106,7 @@ IN_REPORTS: Final = (
                 "",
             ),
         ),
-        ExploredCase("fixed", grain="fine"),
+        ExploredCase("slots", grain="fine"),
         remark=_LATER,
     ),
     PlantedFault(
@@ -127,9 +127,14 @@ IN_REPORTS: Final = (
             Patch(SYNCER, "MICROSECOND_NS * (1 - DRIFT))", "MICROSECOND_NS)"),
             Patch(SYNCER, "sent_ns - int(batch.lease_us * MICROSECOND_NS * DRIFT)", "sent_ns"),
         ),
-        ExploredCase("log", grain="fine"),
+        ExploredCase(
+            "slots",
+            window_s=3.0,
+            grain="fine",
+            start=("hits 0", "exchanges 0", "drifts ahead", "hits 1"),
+            more=(DRIFTING,),
+        ),
         ProofGuard.LEASE_LESS_DRIFT,
-        remark=_DRIFTLESS,
     ),
     PlantedFault(
         "takes a lease before all is confirmed",
@@ -162,6 +167,7 @@ IN_REPORTS: Final = (
             ),
         ),
         ExploredCase("fixed"),
+        remark="use that counts twice breaks no bound, and has ended before a recovery asks for the quota",
     ),
 )
 """The faults of this kind, in the order of the table."""

@@ -9,7 +9,7 @@ from typing import Final, TypedDict
 
 from bench.planted.catalogue import FAULTS
 from bench.planted.fault import PlantedFault
-from bench.planted.finders import EXPLORATION, FINDERS, MODEL
+from bench.planted.finders import BINDING, EXPLORATION, FINDERS, MODEL
 from bench.planted.trying import ALSO_SOUND, CRASHED, FOUND, NOT_FOUND, WHOLE
 
 RESULTS: Final = "planted.json"
@@ -52,16 +52,16 @@ def _lines(found: Kept) -> Iterator[str]:
     yield "# Planted faults"
     yield ""
     yield "`python -m bench.planted` plants each fault alone. A number is the seconds of processor time (of chaos, of"
-    yield "real time) until a finder found the fault, with the kernel in Python; an empty cell was not tried. The model"
-    yield "has no code: there the guard is taken out of the proof. An arrow:"
-    yield "exploration began with some events."
+    yield "real time) until a finder found the fault, with the kernel in Python; >25: not within 25; an empty cell was"
+    yield "not tried. The model has no code: there the guard is taken out of the proof. The binding covers neither"
+    yield "buckets nor sliding windows. An arrow: exploration began with some events."
     yield ""
     yield f"| fault | guard | {' | '.join(FINDERS)} |"
     yield "|---|---|" + "---|" * len(FINDERS)
     for fault in FAULTS:
         outcomes = found.get(fault.name, {})
         cells = " | ".join(_cell(finder, fault, outcomes) for finder in FINDERS)
-        guard = "" if fault.guard is None else fault.guard.name.lower().replace("_", " ")
+        guard = "" if fault.guard is None else f"`{fault.guard.name}`"
         yield f"| {fault.name}: {fault.effect} | {guard} | {cells} |"
     yield ""
     yield from _sums(found)
@@ -75,15 +75,17 @@ def _lines(found: Kept) -> Iterator[str]:
 
 def _cell(finder: str, fault: PlantedFault, outcomes: Mapping[str, KeptOutcome]) -> str:
     if finder == MODEL and fault.guard is None:
-        return "no guard"
+        return "-"
+    if finder == BINDING and not fault.modelled:
+        return "uncovered"
     outcome = outcomes.get(finder)
     if outcome is None:
         return ""
-    begun = " →" if finder == EXPLORATION and fault.case.start else ""
+    begun = "→" if finder == EXPLORATION and fault.case.start else ""
     if outcome["status"] == FOUND:
         return f"{outcome['seconds']:.0f}{begun}"
     if outcome["status"] == NOT_FOUND:
-        return f"not within {outcome['within']:.0f}{begun}"
+        return f">{outcome['within']:.0f}{begun}"
     return {
         WHOLE: "nothing to find" if finder != MODEL else "proved without it",
         CRASHED: "crashed",

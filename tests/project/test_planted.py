@@ -55,7 +55,7 @@ def test_the_code_has_each_text_that_a_fault_replaces_once(fault: PlantedFault) 
 def test_a_search_begins_with_events_that_there_are(fault: PlantedFault) -> None:
     """Of its kind of limit and its grain."""
     case = fault.case
-    explored = Exploration(case.kind, case.quota, case.policy, case.asking, case.grain)
+    explored = Exploration(case.kind, case.quota, case.policy, case.asking, case.grain, more=case.more)
 
     assert set(case.start) <= set(named(explored.events()))
 
@@ -111,10 +111,11 @@ def test_the_finder_by_binding_knows_a_rejected_step_by_its_message() -> None:
 
 
 def test_a_finder_that_has_nothing_to_try_is_left_out() -> None:
-    """The model, of a fault that takes no guard out."""
-    fault = fault_of("one too many")._replace(guard=None)
+    """The model, of a fault that takes no guard out; the binding, of a limit that the model lacks."""
+    fault = fault_of("one too many")._replace(guard=None, modelled=False)
 
     assert NOT_TRIED == try_finder(MODEL, fault, ROOT, SECONDS_MAX).status
+    assert NOT_TRIED == try_finder(BINDING, fault, ROOT, SECONDS_MAX).status
 
 
 def test_the_page_has_a_row_for_each_fault_and_the_kept_one_is_of_these_results() -> None:
@@ -125,5 +126,6 @@ def test_the_page_has_a_row_for_each_fault_and_the_kept_one_is_of_these_results(
 
     assert all(any(row.startswith(f"| {fault.name}: ") for row in rows) for fault in FAULTS)
     assert "proved without it" in page(found)
+    assert sum(not fault.modelled for fault in FAULTS) == page(found).count("| uncovered |")
     assert set(kept(KEPT)) <= {fault.name for fault in FAULTS}, RESULTS
     assert all(set(outcomes) <= set(FINDERS) for outcomes in kept(KEPT).values())
