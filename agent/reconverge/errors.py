@@ -10,7 +10,7 @@ import pickle
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, cast
 
 ALIKE_MIN: Final = 0.7
 """How similar two words must be, from 0 to 1, as `difflib` counts it: 'strikt' and 'strict' have 0.83."""
@@ -19,13 +19,8 @@ WORD_LENGTH_MAX: Final = 100
 HIDDEN: Final = "***"
 SECRET: Final = ("secret", "password", "token", "username")
 """A setting whose name contains one of these words is secret: no error message shows its value."""
-_LOGIN: Final = re.compile(r"(?s)(?<=://).*@")
-"""All logins in a text together: a password may contain what ends it in a URL."""
-# Many limits have a kind of request that is called `tokens`.
-_ENTRY: Final = re.compile(
-    rf"""(?ix) ( [\w-]* (?:{"|".join(SECRET)}) (?!s\b) [\w-]* ['"]? \s* [:=] \s* )  # name, as in a table or a query
-    ( b? ' (?:[^'\\]|\\.)* ' | b? " (?:[^"\\]|\\.)* " | [^\s&#,}})\]'"]+ )"""
-)
+_BETWEEN: Final = re.compile(r"([?&;,\s])")
+"""The characters between the entries of a text such as the query of a URL."""
 
 
 def nearest(word: object, known: Iterable[str], alike_min: float = ALIKE_MIN) -> str | None:
@@ -97,13 +92,56 @@ def is_secret(name: str) -> bool:
     return any(word in name.lower() for word in SECRET)
 
 
+class _ReprOf:
+    """A value with a given repr."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
 def shown_setting(name: str, value: object) -> str:
     """Returns what an error message shows of a setting's value: its repr without passwords and user names."""
     if value and isinstance(value, str | bytes) and is_secret(name):
         return repr(HIDDEN)
     if isinstance(value, int):
         return shown(value)
-    return _cut(_ENTRY.sub(rf"\1{HIDDEN}", _LOGIN.sub(f"{HIDDEN}@", repr(value))))
+    return _cut(repr(_without_secrets(value)))
+
+
+def _without_secrets(value: object) -> object:
+    """Returns an object whose repr is that of `value`, but for logins in URLs and entries with secret names."""
+    if type(value) is str:
+        return _text_without_secrets(value)
+    if type(value) is bytes:
+        return _text_without_secrets(value.decode("latin-1")).encode("latin-1")
+    if type(value) is dict:
+        return {
+            key: _ReprOf(HIDDEN) if _is_secret_entry(key) else _without_secrets(each) for key, each in value.items()
+        }
+    if type(value) in (list, tuple, set, frozenset):
+        return type(value)(map(_without_secrets, cast("Iterable[object]", value)))  # type: ignore[call-arg]
+    return _ReprOf(_text_without_secrets(repr(value)))
+
+
+def _is_secret_entry(name: object) -> bool:
+    """Returns whether an entry of a table is secret; many limits have a kind of request that is called `tokens`."""
+    return isinstance(name, str) and is_secret(name) and not name.endswith("s")
+
+
+def _text_without_secrets(text: str) -> str:
+    before, found, rest = text.partition("://")
+    _, at, host = rest.rpartition("@")  # a password may contain what ends it in a URL
+    if found and at:
+        text = f"{before}{found}{HIDDEN}@{host}"
+    pieces = _BETWEEN.split(text)
+    for place, piece in enumerate(pieces):
+        name, equals, _ = piece.partition("=")
+        if equals and _is_secret_entry(name):
+            pieces[place] = f"{name}={HIDDEN}"
+    return "".join(pieces)
 
 
 def _cut(text: str) -> str:

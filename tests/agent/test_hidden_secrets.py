@@ -32,7 +32,7 @@ def configured(name: str, value: object) -> None:
 WRONG: Final[dict[str, tuple[Callable[[], object], str]]] = {
     "URL under another name": (lambda: FASTAPI(storage=URL), "storage='redis://***@host:6379/0'"),
     "long URL": (lambda: FASTAPI(redis=LONG), "redis='redis://***@host:6379/0'"),
-    "several URLs": (lambda: AGENT(hub=[URL, URL]), "hub=['redis://***@host:6379/0']"),
+    "several URLs": (lambda: AGENT(hub=[URL, URL]), "hub=['redis://***@host:6379/0', 'redis://***@host:6379/0']"),
     "URL in bytes": (lambda: configured("RATELIMIT_STORAGE_URI", URL.encode()), "=b'redis://***@host:6379/0'"),
     "URL of old": (lambda: configured("RATELIMIT_STORAGE_URL", URL), "='redis://***@host:6379/0'"),
     "table": (lambda: AGENT({"host": "db", "password": "hunt'er2"}), "hub={'host': 'db', 'password': ***}"),

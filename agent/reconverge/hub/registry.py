@@ -107,7 +107,8 @@ def split_url(url: str) -> SplitResult:
     """
     scheme, found, rest = url.partition("://")
     hosts = re.split(r"[/?#]", rest, maxsplit=1)[0] if found else ""
-    if re.search(r"[\[\]].*@", hosts):
+    login, _, _ = hosts.rpartition("@")
+    if "[" in login or "]" in login:
         raise ValueError("there is a bracket in the login")
     return urlsplit(f"{scheme}{found}{rest.removeprefix(hosts)}")._replace(netloc=hosts)
 
