@@ -106,6 +106,7 @@ def encode_batch(batch: Batch, candidate: str, *, certainly_new: bool) -> tuple[
             batch.lease_us,
             int(batch.leaving),
             [_limit(limit) for limit in batch.limits],
+            batch.heard_us,
         ]
     )
     return shared, encode_rows(batch)

@@ -27,8 +27,8 @@ from reconverge.hub.usage import (
     UsageRow,
 )
 from reconverge.runtime.locks import new_lock
+from reconverge_sync.board import Board
 from reconverge_sync.merge.addresses import AddressShard
-from reconverge_sync.merge.board import Board
 from reconverge_sync.merge.orders import Orders, adopt, data_of, drop_keys, erase_keys
 from reconverge_sync.merge.reading import check_questions, identity_of, read_keys
 from reconverge_sync.merge.rule import CELLS_MAX, LedgerShard

@@ -30,6 +30,7 @@ BATCH = Batch(
     leaving=False,
     limits=LIMITS,
     cells=(CellReport._make((0, "key", 5, *[0] * 11)),),
+    heard_us=5,
 )
 
 
@@ -38,9 +39,9 @@ def test_a_letter_has_all_fields_within_their_ranges() -> None:
     letter = write_batch(BATCH)
     (shared_bytes,) = struct.unpack_from("<I", letter, 4)
     shared = msgpack.unpackb(letter[14 : 14 + shared_bytes])
-    version, *_, leaving, limits = shared
+    version, *_, leaving, limits, heard_us = shared
 
-    assert (SCHEMA_VERSION, 10) == (version, len(shared))
+    assert (SCHEMA_VERSION, 11, 5) == (version, len(shared), heard_us)
     assert leaving in (0, 1)
     assert [15] * len(LIMITS) == [len(limit) for limit in limits]
     assert all(type(number) is int and 0 <= number <= 2**53 for limit in limits for number in (limit[10], limit[12]))

@@ -185,6 +185,8 @@ class TwinStep(NamedTuple):
     off_us: int
     """How far the node's clock is off, by which it tells of a window of the calendar."""
     lending: Lending | None
+    heard_ago_us: int | None
+    """How long ago the node has had the last answer; None if it has had none."""
 
 
 SENT = dict[str, st.SearchStrategy[object]](
@@ -198,6 +200,7 @@ SENT = dict[str, st.SearchStrategy[object]](
     repeats=st.sampled_from([0] * 15 + [1, 2, 9]),
     off_us=st.sampled_from([0] * 20 + [-1, 1, -400_000, 400_000, -2_000_000, 2_000_000, -(10**9), 10**9]),
     lending=st.none() | LENDINGS,
+    heard_ago_us=st.none() | st.sampled_from([0, 1, 900_000, 14_500_000, 15_000_000, 17_500_000, 46_000_000]),
 )
 STEPS = st.builds(TwinStep, wishes=st.lists(WISHES, min_size=1, max_size=4), **SENT)
 SCARCE_STEPS = st.builds(TwinStep, wishes=st.lists(SCARCE_WISHES, min_size=2, max_size=4), **SENT)
@@ -213,6 +216,7 @@ class Nodes:
         self.lent = 0
         self.kept_at_hub = 0
         self.vouchers = 0
+        self.shares = 0
 
     def batch_of(self, step: TwinStep, sequence: int, hub_us: int) -> Batch:
         """Returns the batch of the step's node at that moment."""
@@ -227,6 +231,7 @@ class Nodes:
             leaving=step.leaving,
             limits=tuple(_placed(limit, step, hub_us) for limit in LIMITS),
             cells=tuple(self._report(step.node, wish, hub_us) for wish in step.wishes),
+            heard_us=0 if step.heard_ago_us is None else hub_us - step.heard_ago_us,
         )
 
     def hear(self, step: TwinStep, batch: Batch, answer: Answer) -> None:
@@ -239,6 +244,7 @@ class Nodes:
             self.merged += 1
             self.kept_at_hub += AT_HUB <= granted.nodes < FORGOTTEN
             self.vouchers += cell.waiting > 0 and granted.allowance > cell.current
+            self.shares += granted.base > 0 and LIMITS[cell.limit].algorithm == "sliding-window"
 
     def _report(self, node: int, wish: Wish, hub_us: int) -> CellReport:
         granted = self.granted.get((node, wish.limit, wish.key))
@@ -372,6 +378,7 @@ def _compare_twins(shared_redis: RedisServer, steps: list[TwinStep], *, certainl
     server.close()
     event(f"cells merged: {nodes.merged // 25 * 25}+")
     event(f"kept at the hub: {nodes.kept_at_hub // 10 * 10}+")
+    event(f"sealed shares: {min(nodes.shares, 5)}")
     event(f"vouchers: {nodes.vouchers // 5 * 5}+")
     event(f"loans: {nodes.lent // 10 * 10}+")
 

@@ -40,6 +40,7 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.exchange.relearned import longest_wait_over_ns
 from reconverge.exchange.schedule import Intervals
 from reconverge.hub.clock import DRIFT, HubClock
+from reconverge.hub.headroom import sealed_after_us
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.kernel import NEVER_NS, Kernel
 from reconverge.runtime.backoff import backoff_ns
@@ -382,6 +383,7 @@ class Syncer:
             leaving=leaving,
             limits=limits,
             cells=cells,
+            heard_us=self._shard.heard_us,
         )
 
     # ------------------------------------------------------------ what to make of the answer
@@ -467,6 +469,8 @@ class Syncer:
         shard = self._shard
         jumped = self._clock.add(sent_ns=sent_ns, received_ns=now_ns, hub_us=hub_us)
         shard.offset_ns = self._clock.offset_ns
+        shard.heard_us = max(shard.heard_us, hub_us)
+        shard.opens_us = shard.heard_us + sealed_after_us()
         error_ns = self._clock.error_ns(now_ns)
         shard.lag_ns = 2 * error_ns
         shard.late_ns = min(error_ns, now_ns + shard.offset_ns - hub_us * MICROSECOND_NS)

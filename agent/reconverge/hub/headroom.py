@@ -62,6 +62,14 @@ INTERVALS_MIN: Final = 2
 """If charges may go unreported for less than this many sync intervals, they are all reported."""
 HEADROOM_FRACTION: Final = 0.04
 """The fraction of the unused capacity that a node may hold even if it expects to use less."""
+SEALED_AFTER_S: Final = 15
+"""A node may open its sealed shares, once a window has passed that began at least this many seconds after the hub's
+last answer."""
+SEALED_INTERVALS: Final = 6
+"""A node is given sealed shares only if that is at least this many of its sync intervals: a node that is only between
+two exchanges opens none."""
+SEALED_WINDOW_MAX_S: Final = 300
+"""Only shares of windows of at most this many seconds are sealed: leases end before a share of a longer one opens."""
 OVERDRAFT_FRACTION: Final = 0.01
 """The largest overdraft of a node, as a fraction of the capacity. The overdraft and the headroom are a twentieth
 together."""
@@ -75,6 +83,14 @@ def longest_silence(window: int, interval: int, at_most: int) -> int:
     """
     silence = min(window // WINDOW_SHARE, at_most)
     return silence if silence >= INTERVALS_MIN * interval else 0
+
+
+def sealed_after_us() -> int:
+    """Returns how long after an answer a node opens no sealed share, in microseconds: at least one.
+
+    A window that begins with the answer is not one that begins after it.
+    """
+    return max(1, SEALED_AFTER_S * 1_000_000)
 
 
 def is_plenty(left: float, needs: float, capacity: float) -> bool:

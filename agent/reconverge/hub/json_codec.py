@@ -60,7 +60,8 @@ _ANSWER: Final[Ranges] = dict.fromkeys(CellAnswer._fields, SIGNED)
 def plain_batch(batch: Batch) -> list[Any]:
     """Returns a batch as a list: the version of the schema, then lists, strings, whole numbers and one bool."""
     cells = [list(cell) for cell in batch.cells]
-    return [SCHEMA_VERSION, *batch[:-2], [list(sent_limit(limit)) for limit in batch.limits], cells]
+    limits = [list(sent_limit(limit)) for limit in batch.limits]
+    return [SCHEMA_VERSION, *batch[:-3], limits, cells, batch.heard_us]
 
 
 def read_batch(value: object, *, shards: int = 1) -> Batch:
@@ -69,11 +70,12 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
     `shards` is the number of shards of the hub, one of which the batch must be for.
     """
     names = ("schema", *Batch._fields)
-    version, *header, limits, cells = _sequence("a batch", value, len(names), len(names))
+    version, *header, limits, cells, heard_us = _sequence("a batch", value, len(names), len(names))
     _check_version(version)
     fields = dict(zip(Batch._fields, header, strict=False))
     if type(fields.pop("leaving")) is not bool:
         _refuse("leaving", header[Batch._fields.index("leaving")])
+    fields["heard_us"] = heard_us
     _check("batch", fields, {**_BATCH, "shard": (0, shards - 1)}, texts=("node", "account", "generation"))
     if not (fields["node"] and fields["account"]):
         raise Malformed(
@@ -82,7 +84,7 @@ def read_batch(value: object, *, shards: int = 1) -> Batch:
     declared = [read_limit(limit) for limit in _sequence("limits", limits, 0, LIMITS_MAX)]
     known = {**_CELL, "limit": (0, len(declared) - 1)}
     reports = [_row(CellReport, cell, known, ("key",)) for cell in _sequence("cells", cells, 0, CELLS_MAX)]
-    return Batch._make((*header, tuple(declared), tuple(reports)))
+    return Batch._make((*header, tuple(declared), tuple(reports), heard_us))
 
 
 def plain_answer(answer: Answer) -> list[Any]:

@@ -133,8 +133,9 @@ class CellReport(NamedTuple):
     many microseconds any of them may still be in use."""
     allowance: int
     base: int
-    """For fixed windows, the allowance with which the node begins the next window. For charges with dates, for how many
-    microseconds all of them certainly stay in use."""
+    """For fixed windows, the allowance with which the node begins the next window. For sliding windows, the node's
+    sealed share, which it may use if the hub falls silent. For charges with dates, for how many microseconds all of
+    them certainly stay in use."""
     overdraft: int
     """The amount by which the node may exceed its allowance while the fleet is calm."""
     need_milli: int
@@ -221,6 +222,9 @@ class Batch(NamedTuple):
     """Whether this is the node's last batch, after which it uses no allowance any more."""
     limits: tuple[LimitReport, ...]
     cells: Sequence[CellReport]
+    heard_us: int = 0
+    """The hub's time in the last answer that the node has had, which decides when it may use sealed shares
+    (`hub/headroom.py`); 0 before the first answer."""
 
 
 class CellAnswer(NamedTuple):

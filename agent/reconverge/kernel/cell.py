@@ -73,6 +73,7 @@ class Shard(Protocol):
     keeps_until_ns: int
     not_taken: int
     nodes: int
+    opens_us: int
     unconfirmed: int
     leaving: int
     refreshed_ns: int

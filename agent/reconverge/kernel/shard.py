@@ -35,8 +35,11 @@ class ShardState(ShardFields, AskState):
         self.lag_ns = 0
         """Twice the possible error of `offset_ns`, in nanoseconds."""
         self.late_ns = 0
-        """By how many nanoseconds the hub's clock may be behind this node's estimate; never so many that it would be
-        behind the time in the hub's last answer."""
+        """By how many nanoseconds the hub's clock may be behind this estimate, but not behind the hub's last answer."""
+        self.heard_us = 0
+        """The latest time of the hub's clock in any answer, also if that clock was set back; 0 before the first one."""
+        self.opens_us = 0
+        """The moment of the hub's clock after which this node may open sealed shares, if the hub answers no more."""
         self.round_trip_ns = 0
         self.acked_ns = -NEVER_NS
         """When this node sent the last batch that the hub has answered."""

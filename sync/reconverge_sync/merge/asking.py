@@ -69,6 +69,7 @@ from reconverge.hub.report import AT_HUB, CellAnswer, CellReport
 from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.granting import raise_base
 from reconverge_sync.merge.ledger import DEPARTED, Entry, Floating, LedgerCell, LimitRule
+from reconverge_sync.merge.sealing import raise_share
 
 SMALL = 8
 """The hub grants a key to single requests, not by allowances in advance, if the capacity is fewer requests than this
@@ -147,6 +148,11 @@ class HubAsk:
     """The sums of all other entries whose allowances float (`Entry.floats`); None if not all entries were read, so that
     their allowances count in full."""
     granted: int = 0
+    sealing: bool = False
+    """Whether the node may have a sealed share of the key, for windows in which the hub is away; see
+    `merge/sealing.py`."""
+    share: int = 0
+    """The node's sealed share of the key."""
     holds: int = 0
     """For a bucket, the allowance that the node had before the hub kept the key, and may use until it has received the
     answer."""
@@ -197,6 +203,8 @@ class HubAsk:
         report = self.report
         if not self.small:
             raise_base(cell, entry, report, rule, small_allowances=small_allowances)
+        if self.sealing:
+            self.share = entry.base if self.floating is None else raise_share(cell, entry, report, self.floating)
         if report.waiting == 0 or (rule.fixed and (report.epoch != cell.epoch or cell.resting(rule))):
             return
         used = entry.used(rule, cell, hub_us)
@@ -229,5 +237,5 @@ class HubAsk:
             allowance = min(entry.current + self.granted, answer.capacity)
         elif rule.bucket:
             allowance = min(self.granted, answer.allowance)
-        base = 0 if self.small else answer.base
+        base = min(self.share, answer.base) if rule.sliding else 0 if self.small else answer.base
         return answer._replace(allowance=allowance, base=base, current=current, nodes=answer.nodes + AT_HUB)

@@ -83,7 +83,8 @@ def grant(
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
     if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
         # Debts are use beyond allowances, and the reserved amount is saved up for the oldest ask.
-        free, target = capacity - cell.allowances - cell.debts - entry.allowance - cell.reserved, pool * share
+        sealed, target = cell.bases * rule.sliding, pool * share  # an allowance may outlast its window, as shares do
+        free = capacity - cell.allowances - cell.debts - entry.allowance - cell.reserved - sealed
         if pool >= needs:
             most = max(need, entry.allowance - used + ceil(TAKEN_AT_ONCE * free))
             asks = report.asks and not (may_be_silent and is_plenty(pool, needs, capacity))

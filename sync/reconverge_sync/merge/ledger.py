@@ -61,13 +61,20 @@ from reconverge_sync.merge.bounds import WINDOW_MAX_US, Fill
 
 @dataclass(slots=True)
 class NodeRecord:
-    """A node's last batch: its moment, its number, its interval, its lease, and whether the node has gone since."""
+    """The moment, number, interval and lease of a node's last batch, and whether the node has gone since."""
 
     seen_us: int
     sequence: int
     interval_us: int
     lease_us: int
     gone: bool
+    heard_us: int = 0
+    """As in the batch: until when the node certainly heard the hub."""
+    apart_from_us: int = 0
+    apart_until_us: int = 0
+    """Between these moments the node may have opened sealed shares before it came back; see `merge/sealing.py`."""
+    back_us: int = 0
+    """The hub's time in the first answer that the node heard when it came back."""
 
 
 @dataclass(slots=True)
@@ -672,6 +679,8 @@ class Floating:
     """The sum of these entries' charges in the present window, and of their vouchers."""
     previous: int = 0
     vouchers: int = 0
+    shares: list[int] = field(default_factory=list)
+    """The sealed shares of the other nodes that have one, or need the key."""
 
     def add(self, entry: Entry) -> None:
         """Adds an entry, which must be in the cell's window, to these sums."""

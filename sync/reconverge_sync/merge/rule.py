@@ -83,6 +83,15 @@ from reconverge_sync.merge.hearing import follow_reset, lower, take_counts, with
 from reconverge_sync.merge.ledger import DEPARTED, Account, Entry, Floating, LedgerCell, LimitRule, NodeRecord
 from reconverge_sync.merge.loans import Identity, Lending
 from reconverge_sync.merge.recalling import Recalls
+from reconverge_sync.merge.sealing import (
+    Openings,
+    heard,
+    may_have_opened,
+    may_have_share,
+    opened_before,
+    seals,
+    set_aside,
+)
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
@@ -150,6 +159,8 @@ class LedgerShard:
     cells: dict[tuple[str, str, int, str], LedgerCell] = field(default_factory=dict)
     lending: Lending = field(default_factory=Lending)
     recalls: Recalls = field(default_factory=Recalls)
+    openings: Openings | None = None
+    """When nodes may open sealed shares, as of the last look at all nodes; None before the first look."""
     cells_max: int = CELLS_MAX
 
     @property
@@ -187,7 +198,7 @@ class LedgerShard:
             yield from self._sweep(hub_us)
         heard_us = hub_us if record is None else record.seen_us
         self.live += (record is None) - batch.leaving
-        self.nodes[batch.node] = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving)
+        self.nodes[batch.node] = heard(record, batch, hub_us)
         self._look_around(batch, hub_us)
         account = self.accounts.setdefault(batch.account, Account(hub_us))
         account.seen_us = hub_us
@@ -215,11 +226,14 @@ class LedgerShard:
         if batch.leaving:
             self.stirred_us = hub_us
         # To go through all nodes costs 0.3 us for each, so it waits until one of them may be silent.
-        if hub_us <= self.calm_us:
+        if hub_us <= self.calm_us and self.openings is not None:
             self.calm_us = min(self.calm_us, hub_us + _silent_after_us(batch.interval_us))
+            self.openings.note(self.nodes[batch.node], hub_us)
             return
         silent_us: list[int] = []
+        self.openings = Openings()
         for record in self.nodes.values():
+            self.openings.note(record, hub_us)
             if not record.gone and hub_us - record.seen_us > record.lease_us:
                 self.stirred_us = max(self.stirred_us, record.seen_us + record.lease_us)
             elif not record.gone:
@@ -289,20 +303,20 @@ class LedgerShard:
         else:
             entry.catch_up(rule, cell)
             cell.count(entry, -1)
+            self._set_aside(cell, batch.node, entry, rule, hub_us)
             report, fill = within_fill(cell, entry, report, rule)
             lower(cell, entry, report, rule)
         take_counts(cell, entry, report, rule, hub_us, fill)
         entry.lease_us = rule.own_lease_us(batch)
         cell.entries[batch.node] = entry
         lent = self.lending.lent(identity, hub_us)
-        nodes = nodes_of(cell, self.live, batch.sequence)
-        asked = None
         note_cost(cell, report)
-        if not batch.leaving and stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
-            asked = HubAsk(report, small=is_small(cell, nodes))
-            asked.move_in(cell, entry, rule, hub_us, fill)
+        asked = self._hear_ask(cell, batch, entry, report, rule, hub_us, fill)
+        unsure = self._unsure(cell, rule)
+        grants = scans.left > 0 or not unsure
         if scans.left > 0 and (
-            self._due(cell, entry, batch, rule, hub_us)
+            unsure
+            or self._due(cell, entry, batch, rule, hub_us)
             or (asked is not None and asked.needs_all(cell, entry, rule, hub_us, lent))
         ):
             scans.left -= len(cell.entries) - 1  # all but the node's own
@@ -311,11 +325,29 @@ class LedgerShard:
                 asked.floating = floating
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # the hub saves up nothing for a node from that node's own allowance
-        answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked)
+        answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked, grants=grants)
         self.recalls.look(cell, entry, batch, report, rule, hub_us, asked)
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         self._forget_if_empty(identity, batch, report, rule, hub_us, scans)
         return answer
+
+    def _hear_ask(
+        self,
+        cell: LedgerCell,
+        batch: Batch,
+        entry: Entry,
+        report: CellReport,
+        rule: LimitRule,
+        hub_us: int,
+        fill: Fill,
+    ) -> HubAsk | None:
+        """Returns the ask in a report about a key that is kept at the hub; None if the node is granted allowances."""
+        nodes = nodes_of(cell, self.live, batch.sequence)
+        if batch.leaving or not stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
+            return None
+        asked = HubAsk(report, small=is_small(cell, nodes), sealing=seals(rule) and may_have_share(batch))
+        asked.move_in(cell, entry, rule, hub_us, fill)
+        return asked
 
     def _answer(
         self,
@@ -327,11 +359,13 @@ class LedgerShard:
         hub_us: int,
         lent: int,
         asked: HubAsk | None,
+        *,
+        grants: bool,
     ) -> CellAnswer:
         """Grants allowances to the node and returns the answer; then removes its entry if that is not needed."""
         forgotten = report.forgotten
         # A grant to a node that leaves, or forgets the key, would be lost.
-        if not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
+        if grants and not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
             small_allowances = rule.small_allowances(rule.lease_of_us(batch))
             if asked is not None:
                 asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_allowances=small_allowances)
@@ -352,6 +386,8 @@ class LedgerShard:
         cell.note_dates(entry, rule)
         if asked is not None:
             answer = asked.with_ask(answer, entry, rule)
+        elif rule.sliding:
+            answer = answer._replace(base=0)  # a node that holds an allowance needs no sealed share
         if forgotten or (entry.empty(rule) and not (asked is not None and rule.bucket)):
             cell.count(entry, -1)
             del cell.entries[batch.node]
@@ -361,6 +397,33 @@ class LedgerShard:
         # The hub has taken over the used overdraft as well: a node to which a request has come meanwhile may not use it
         # once more.
         return answer._replace(allowance=0, base=0, overdraft=0, nodes=FORGOTTEN)
+
+    def _unsure(self, cell: LedgerCell, rule: LimitRule) -> bool:
+        """Returns whether other nodes may have opened sealed shares that the cell's allowances do not contain."""
+        begins_us = cell.epoch * rule.window_us
+        if cell.bases == 0 or cell.scanned_us >= begins_us or not seals(rule):
+            return False
+        return self.openings is None or self.openings.possible(begins_us, rule.window_us)
+
+    def _set_aside(self, cell: LedgerCell, name: str, entry: Entry, rule: LimitRule, hub_us: int) -> None:
+        """Counts a node's sealed share as its allowance if the node may have opened it."""
+        if entry.base == 0 or not seals(rule):
+            return
+        record = self.nodes.get(name)
+        if record is None or may_have_opened(record, entry, cell.epoch * rule.window_us, rule.window_us):
+            set_aside(entry, cell, rule, hub_us)
+
+    def _bring_up(self, cell: LedgerCell, name: str, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> None:
+        """Brings the entry of a node, or of departed nodes, up to `hub_us`."""
+        entry.catch_up(rule, cell)
+        entry.expire(rule, hub_us)
+        if name == DEPARTED:
+            entry.fade(rule, cell, hub_us)
+            return
+        if name != batch.node:  # what that node has opened, it has just reported
+            self._set_aside(cell, name, entry, rule, hub_us)
+        if rule.sliding:
+            entry.follow_use(rule, cell, hub_us)
 
     def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
         """Makes and returns the counts of a new key, in place of an expired cell of that identity."""
@@ -441,13 +504,9 @@ class LedgerShard:
         capacity = rule.own
         departed = Entry(cell.epoch, cell.reset_us, seen_us=hub_us)
         for name, entry in list(cell.entries.items()):
-            entry.catch_up(rule, cell)
-            entry.expire(rule, hub_us)
+            self._bring_up(cell, name, entry, batch, rule, hub_us)
             if name == DEPARTED:
-                entry.fade(rule, cell, hub_us)
                 continue
-            if rule.sliding:
-                entry.follow_use(rule, cell, hub_us)
             record = self.nodes.get(name)
             seen_us = entry.seen_us if record is None else max(entry.seen_us, record.seen_us)
             lease_us = batch.lease_us if record is None else record.lease_us
@@ -460,7 +519,7 @@ class LedgerShard:
             if outlived or (left and not rule.slots):
                 if left and entry.allowance == 0 and entry.overdraft <= entry.debt:
                     entry.overdraft = 0  # the overdraft that a departed node has used is a part of its debt
-                _let_go(cell, entry, rule, hub_us, seen_us + lease_us)
+                _let_go(cell, entry, rule, hub_us, seen_us + lease_us, record)
                 departed.fold(entry, rule)
                 del cell.entries[name]
                 continue
@@ -475,6 +534,8 @@ class LedgerShard:
             if name != batch.node:
                 cell.count(entry)
                 cell.note_dates(entry, rule)
+                if entry.base > 0 or entry.need_milli > 0:
+                    floating.shares.append(entry.base)
                 if entry.floats(rule):
                     floating.add(entry)
         _fold_departed(cell, departed, rule, hub_us)
@@ -487,8 +548,12 @@ class LedgerShard:
         return floating
 
 
-def _let_go(cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_us: int) -> None:
+def _let_go(
+    cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_us: int, record: NodeRecord | None
+) -> None:
     """Ends the entry of a departed node. If it held allowances, it may have used them until `until_us`."""
+    if seals(rule) and opened_before(record, until_us):
+        set_aside(entry, cell, rule, hub_us)
     held = entry.allowance > 0 or entry.overdraft > 0
     idle_us = until_us if held else entry.seen_us
     entry.depart(rule, cell, hub_us, idle_us)

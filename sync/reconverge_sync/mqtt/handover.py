@@ -36,7 +36,7 @@ _PART: Final = Struct("<QIIH")
 _META: Final = tuple(
     field.name
     for field in fields(LedgerShard)
-    if field.name not in ("nodes", "accounts", "cells", "lending", "recalls", "cells_max", "live")
+    if field.name not in ("nodes", "accounts", "cells", "lending", "recalls", "cells_max", "live", "openings")
 )
 _ENTRY: Final = tuple(field.name for field in fields(Entry))
 _CELL: Final = tuple(field.name for field in fields(LedgerCell) if field.name not in ("entries", "spare_milli"))
@@ -79,11 +79,15 @@ def _item_of(kind: str, name: Any, what: Any) -> Item:
     if kind == "shard":
         return [kind, *(getattr(what, field) for field in _META)]
     if kind == "node":
-        return [kind, name, what.seen_us, what.sequence, what.interval_us, what.lease_us, what.gone]
+        return [kind, name, what.seen_us, what.sequence, what.interval_us, what.lease_us, what.gone, *_sealed(what)]
     if kind == "account":
         return [kind, name, what.seen_us, [[limit, *totals] for limit, totals in what.limits.items()]]
     entries = [[node, *(getattr(entry, field) for field in _ENTRY)] for node, entry in what.entries.items()]
     return [kind, *name, [getattr(what, field) for field in _CELL], entries]
+
+
+def _sealed(record: NodeRecord) -> tuple[int, int, int, int]:
+    return record.heard_us, record.apart_from_us, record.apart_until_us, record.back_us
 
 
 class LedgerReader:
@@ -150,11 +154,12 @@ class LedgerReader:
             setattr(self._ledger, name, value)
 
     def _take_node(self, rest: Item) -> None:
-        _check(len(rest) == 6)
-        name, seen_us, sequence, interval_us, lease_us, gone = rest
+        _check(len(rest) == 10)
+        name, seen_us, sequence, interval_us, lease_us, gone, *sealed = rest
         _check(is_text(name, 2) and name not in self._ledger.nodes and type(gone) is bool)
         _check(is_sum(seen_us) and is_whole(sequence) and is_whole(interval_us) and is_whole(lease_us, 1))
-        self._ledger.nodes[name] = NodeRecord(seen_us, sequence, interval_us, lease_us, gone)
+        _check(all(map(is_sum, sealed)))
+        self._ledger.nodes[name] = NodeRecord(seen_us, sequence, interval_us, lease_us, gone, *sealed)
 
     def _take_account(self, rest: Item) -> None:
         _check(len(rest) == 3)

@@ -184,7 +184,15 @@ def write_batch(batch: Batch) -> bytes:
         keys = [cell.key.encode() for cell in batch.cells]
         header = batch.node, batch.account, batch.shard, batch.sequence, batch.generation
         limits = [sent_limit(limit) for limit in batch.limits]
-        shared = [SCHEMA_VERSION, *header, batch.interval_us, batch.lease_us, int(batch.leaving), limits]
+        shared = [
+            SCHEMA_VERSION,
+            *header,
+            batch.interval_us,
+            batch.lease_us,
+            int(batch.leaving),
+            limits,
+            batch.heard_us,
+        ]
         packed = cast("bytes", msgpack.packb(shared))
         lengths = struct.pack(f"<{len(keys)}I", *map(len, keys))
         together = b"".join(keys)
@@ -219,11 +227,11 @@ def read_batch(payload: bytes, *, shard: int) -> Batch:
 
 
 def _header(shared: Any) -> Batch:
-    if type(shared) is not list or len(shared) != 10:
-        raise MalformedMessage("batch", f"the head of a batch is {shown(shared)}, not a list of 10 fields")
+    if type(shared) is not list or len(shared) != 11:
+        raise MalformedMessage("batch", f"the head of a batch is {shown(shared)}, not a list of 11 fields")
     if shared[0] != SCHEMA_VERSION or type(shared[0]) is not int:
         raise MalformedMessage("schema", f"its schema is {shown(shared[0])}, not {SCHEMA_VERSION}; update all members")
-    _, node, account, shard, sequence, generation, interval_us, lease_us, leaving, limits = shared
+    _, node, account, shard, sequence, generation, interval_us, lease_us, leaving, limits, heard_us = shared
     if not (is_text(node, 2) and is_text(account, 2) and is_text(generation)):
         raise MalformedMessage(
             "batch", f"a text of a batch is invalid: node {shown(node)}, account {shown(account)}, generation"
@@ -233,14 +241,15 @@ def _header(shared: Any) -> Batch:
             "batch",
             f"a number of a batch is invalid: shard {shown(shard)}, sequence {shown(sequence)}, interval or lease",
         )
+    if not is_whole(heard_us):
+        raise MalformedMessage("batch", f"`heard_us` of a batch must be a moment, not {shown(heard_us)}")
     if type(leaving) is not int or leaving not in (0, 1):
         raise MalformedMessage("batch", f"`leaving` of a batch must be 0 or 1, not {shown(leaving)}")
     if type(limits) is not list or len(limits) > LIMITS_MAX:
         raise MalformedMessage("batch", f"the limits of a batch must be a list of at most {LIMITS_MAX}")
     declared = tuple(_limit(limit) for limit in limits)
-    return Batch(
-        node, account, shard, sequence, generation, interval_us, lease_us, bool(leaving), limits=declared, cells=()
-    )
+    header = node, account, shard, sequence, generation, interval_us, lease_us, bool(leaving)
+    return Batch(*header, limits=declared, cells=(), heard_us=heard_us)
 
 
 def _limit(fields: Any) -> LimitReport:

@@ -57,8 +57,8 @@ def _fields(flat: Any) -> dict[bytes, bytes]:
 
 
 def _node(packed: bytes) -> NodeRecord:
-    seen_us, sequence, interval_us, lease_us, gone = msgpack.unpackb(packed)
-    return NodeRecord(_whole(seen_us), _whole(sequence), _whole(interval_us), _whole(lease_us), gone == 1)
+    seen_us, sequence, interval_us, lease_us, gone, *sealed = map(_whole, msgpack.unpackb(packed))
+    return NodeRecord(seen_us, sequence, interval_us, lease_us, gone == 1, *sealed)
 
 
 def _cell(stored: Fields) -> LedgerCell:

@@ -34,7 +34,7 @@ def world_of(algorithm: str = "sliding-window", policy: Policy = STRICT, *, quot
         node.table.asks = True
         node.table.warm(["another"])
         node.exchanges_with(world.hub)
-    world.passes(ns=WINDOW_S * SECOND_NS - world.clock.wall_ns() % (WINDOW_S * SECOND_NS))
+    world.idles(WINDOW_S - world.clock.wall_ns() / SECOND_NS % WINDOW_S)
     return world
 
 
@@ -330,7 +330,7 @@ def test_what_was_granted_for_a_window_is_void_in_the_next(crosses: str) -> None
     ada, bob, *_ = world.nodes
     assert 3 == asks(world, bob, 1, 1, 1)
     speaks(world, bob)
-    world.passes(ns=WINDOW_S * SECOND_NS - world.clock.wall_ns() % (WINDOW_S * SECOND_NS) - SECOND_NS)
+    world.idles(WINDOW_S - 1 - world.clock.wall_ns() / SECOND_NS % WINDOW_S)
     waits(ada, 1, 1)
     ada.says()
     if crosses != "the question":
@@ -341,7 +341,7 @@ def test_what_was_granted_for_a_window_is_void_in_the_next(crosses: str) -> None
     world.passes(ns=WINDOW_S * SECOND_NS // 10)
     ada.reaches(world.hub)
     if crosses == "the question":  # the hub answers in the window after the report's, and the node hears in the next
-        world.passes(WINDOW_S)
+        world.idles(WINDOW_S)
     ada.hears()
 
     assert 0 == go(ada)
@@ -407,9 +407,12 @@ def test_a_node_that_does_not_ask_is_granted_allowances_beside_one_that_does(alg
     assert min(admitted.values()) >= 1
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [each for each in ALGORITHMS if each != "sliding-window"])
 def test_no_base_allowance_remains_of_a_small_quota(algorithm: str) -> None:
-    """Or the next window would begin with requests on nodes that may not be asked."""
+    """Or the next window would begin with requests on nodes that may not be asked.
+
+    In sliding windows it is a sealed share, with which no node begins a window while it hears the hub.
+    """
     world = world_of(algorithm)
     for node in world.nodes:
         asks(world, node, 1)
@@ -581,7 +584,7 @@ def test_a_certain_refusal_is_no_reason_to_speak(algorithm: str) -> None:
     assert {(False, True)} == {(each.allowed, each.certain) for each in refused}
     world.passes(0.2)
     batch = ada.sends()
-    assert batch is None or not batch.cells
+    assert batch is None or "ada" not in [report.key for report in batch.cells]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -134,6 +134,16 @@ class Talkers:
     def passes(self, seconds: float = 0.0, *, ns: int = 0) -> None:
         self.clock.advance_ns(round(seconds * SECOND_NS) + ns)
 
+    def idles(self, seconds: float) -> None:
+        """Lets time pass in which nodes without a batch on its way exchange now and then, though nothing changes."""
+        until_ns = self.clock.monotonic_ns() + round(seconds * SECOND_NS)
+        while (left_ns := until_ns - self.clock.monotonic_ns()) > 0:
+            self.clock.advance_ns(min(left_ns, SECOND_NS))
+            for node in self.nodes:
+                if node.flight is None:
+                    node.syncer.speak_up()
+                    node.exchanges_with(self.hub)
+
     def all_speak(self, rounds: int = 1, *, every_s: float = 0.1) -> None:
         """Lets all nodes exchange in turn, and time pass after each round."""
         for _ in range(rounds):

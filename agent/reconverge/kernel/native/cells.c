@@ -45,7 +45,7 @@ forget_window(const Terms *terms, Cell *cell, i64 steps)
 }
 
 static void
-open_window(const Terms *terms, Cell *cell, i64 steps)
+open_window(const Terms *terms, Cell *cell, i64 steps, i64 epoch)
 {
     switch (terms->kind) {
     case FIXED:
@@ -56,6 +56,11 @@ open_window(const Terms *terms, Cell *cell, i64 steps)
     case SLIDING:
         if (cell->at_hub) {
             cell->allowance = 0; /* a grant for the window before is void */
+        }
+        if (cell->base > 0 && !cell->shard->alone) { /* a sealed share */
+            i128 begins_ns = (i128)(epoch - 1) * terms->window_ns;
+            cell->at_hub = begins_ns < (i128)cell->shard->opens_us * 1000;
+            cell->allowance = cell->at_hub ? 0 : cell->base;
         }
         cell->previous = steps == 1 ? cell->used : 0;
         cell->used = cell->counted = 0;
@@ -109,7 +114,7 @@ enter_window(Store *store, Cell *cell, i64 now_ns)
     if (steps != 0) {
         measure(store, cell);
         if (cell->epoch >= 0) {
-            open_window(terms, cell, steps);
+            open_window(terms, cell, steps, epoch);
             forget_window(terms, cell, steps);
         }
         cell->epoch = epoch;

@@ -124,7 +124,7 @@ def looks_ns(cell: Cell, now_ns: int, *, asks: bool) -> int:
     silence_ns = table.silence_ns
     leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
     due_ns = now_ns + max(silence_ns, min(now_ns - cell.touched_ns, leaves_ns - now_ns))
-    if cell.base > 0 and asks:
+    if cell.base > 0 and table.meter.aligned and asks:
         # The base allowance of the next window goes back if no request has come, as other nodes ask for it.
         due_ns = min(due_ns, max(closes_ns(cell), now_ns) + table.interval_ns)
     grid_ns = max(table.interval_ns, silence_ns // GRID_PARTS)

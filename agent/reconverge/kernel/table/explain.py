@@ -77,7 +77,8 @@ def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool
     """
     if now_ns - cell.heard_ns < table.silence_ns and is_used_up(cell):
         return nothing_free_ns(table, cell, cost, now_ns) > 0
-    if not cell.at_hub or cell.base > 0 or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
+    begins_anew = cell.base > 0 and table.meter.aligned
+    if not cell.at_hub or begins_anew or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
         return False
     return nothing_free_ns(table, cell, cost, now_ns) > 0
 

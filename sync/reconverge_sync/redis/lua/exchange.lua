@@ -67,60 +67,63 @@ local ANSWER, ANSWER_WIDE, ANSWER_HEADER, NARROW_MAX -- from redis/lua/layout.py
 
 -- ------------------------------------------------------------------ checking
 
-local function whole(value, least)
-  return type(value) == 'number' and value >= least and value <= WHOLE_MAX and value == floor(value)
-end
-
-local function text(value)
-  return type(value) == 'string' and #value <= 128
-end
-
-local function check(ok, what)
-  if not ok then
-    error('RCINVALID the batch is malformed: ' .. what, 0)
+local check_batch
+do -- Lua allows a function 200 local variables
+  local function whole(value, least)
+    return type(value) == 'number' and value >= least and value <= WHOLE_MAX and value == floor(value)
   end
-end
 
-local function check_batch(raw, rows)
-  check(type(raw) == 'table' and #raw == 11, 'not a batch')
-  if raw[1] ~= SCHEMA_VERSION then check(false, 'schema ' .. tostring(raw[1]) .. ' is not ' .. SCHEMA_VERSION) end
-  check(text(raw[2]) and text(raw[3]) and #raw[2] > 1 and #raw[3] > 1, 'names')
-  check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or generation')
-  check(whole(raw[7], 0) and whole(raw[8], 1) and whole(raw[9], 1) and whole(raw[10], 0), 'header')
-  check(raw[8] <= INTERVAL_MAX_US and raw[9] <= LEASE_MAX_US, 'interval or lease')
-  local limits = raw[11]
-  check(type(limits) == 'table', 'limits')
-  for _, limit in ipairs(limits) do
-    check(type(limit) == 'table' and #limit >= 13 and #limit <= 15 and text(limit[1]), 'limit')
-    check(whole(limit[2], 0) and limit[2] <= SLOTS and whole(limit[6], -1), 'algorithm or overshoot')
-    check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
-    check(limit[3] <= WINDOW_MAX_US and limit[4] <= QUOTA_MAX and limit[5] <= QUOTA_MAX, 'window or quota')
-    check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
-    check(text(limit[9]) and whole(limit[10], 0) and limit[10] <= limit[5], 'variant')
-    check(whole(limit[11], 0) and whole(limit[12], -WHOLE_MAX) and whole(limit[13], 0), 'calendar')
-    check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1) and limit[14] <= INTERVAL_MAX_US, 'interval')
-    check(limit[15] == nil or whole(limit[15], 1), 'part')
+  local function text(value)
+    return type(value) == 'string' and #value <= 128
   end
-  local cells, known = #KEYS - 3, #limits
-  check(type(rows) == 'string' and cells >= 0 and cells <= CELLS_MAX, 'cells or keys')
-  if #rows == cells * REPORT_BYTES then
-    for position = 1, #rows, REPORT_BYTES do
-      local epoch, reset_us, limit = from_bytes('<i8I8I', rows, position)
+
+  local function check(ok, what)
+    if not ok then
+      error('RCINVALID the batch is malformed: ' .. what, 0)
+    end
+  end
+
+  function check_batch(raw, rows)
+    check(type(raw) == 'table' and #raw == 12, 'not a batch')
+    if raw[1] ~= SCHEMA_VERSION then check(false, 'schema ' .. tostring(raw[1]) .. ' is not ' .. SCHEMA_VERSION) end
+    check(text(raw[2]) and text(raw[3]) and #raw[2] > 1 and #raw[3] > 1, 'names')
+    check(whole(raw[4], 1) and text(raw[5]) and text(raw[6]) and #raw[6] > 0, 'sequence or generation')
+    check(whole(raw[7], 0) and whole(raw[8], 1) and whole(raw[9], 1) and whole(raw[10], 0) and whole(raw[12], 0), 'header')
+    check(raw[8] <= INTERVAL_MAX_US and raw[9] <= LEASE_MAX_US, 'interval or lease')
+    local limits = raw[11]
+    check(type(limits) == 'table', 'limits')
+    for _, limit in ipairs(limits) do
+      check(type(limit) == 'table' and #limit >= 13 and #limit <= 15 and text(limit[1]), 'limit')
+      check(whole(limit[2], 0) and limit[2] <= SLOTS and whole(limit[6], -1), 'algorithm or overshoot')
+      check(whole(limit[3], 1) and whole(limit[4], 1) and whole(limit[5], 1), 'window or quota')
+      check(limit[3] <= WINDOW_MAX_US and limit[4] <= QUOTA_MAX and limit[5] <= QUOTA_MAX, 'window or quota')
+      check(whole(limit[7], 0) and whole(limit[8], 0), 'lifetime numbers')
+      check(text(limit[9]) and whole(limit[10], 0) and limit[10] <= limit[5], 'variant')
+      check(whole(limit[11], 0) and whole(limit[12], -WHOLE_MAX) and whole(limit[13], 0), 'calendar')
+      check(limit[14] == nil or whole(limit[14], limit[15] and 0 or 1) and limit[14] <= INTERVAL_MAX_US, 'interval')
+      check(limit[15] == nil or whole(limit[15], 1), 'part')
+    end
+    local cells, known = #KEYS - 3, #limits
+    check(type(rows) == 'string' and cells >= 0 and cells <= CELLS_MAX, 'cells or keys')
+    if #rows == cells * REPORT_BYTES then
+      for position = 1, #rows, REPORT_BYTES do
+        local epoch, reset_us, limit = from_bytes('<i8I8I', rows, position)
+        if limit >= known then check(false, 'limit of a cell') end
+        if epoch > WHOLE_MAX or epoch < -WHOLE_MAX or reset_us > WHOLE_MAX then check(false, 'moments of a cell') end
+      end
+      return REPORT, REPORT_BYTES
+    end
+    check(#rows == cells * REPORT_WIDE_BYTES, 'cells or keys')
+    for position = 1, #rows, REPORT_WIDE_BYTES do
+      local epoch, reset_us, limit, current = from_bytes('<i8I8I8i8', rows, position)
       if limit >= known then check(false, 'limit of a cell') end
-      if epoch > WHOLE_MAX or epoch < -WHOLE_MAX or reset_us > WHOLE_MAX then check(false, 'moments of a cell') end
+      local most = max(epoch, -epoch, reset_us, current, -current, from_bytes('<I8I8I8I8I8I8I8I8I8', rows, position + 32))
+      if most > WHOLE_MAX then
+        check(false, 'numbers of a cell')
+      end
     end
-    return REPORT, REPORT_BYTES
+    return REPORT_WIDE, REPORT_WIDE_BYTES
   end
-  check(#rows == cells * REPORT_WIDE_BYTES, 'cells or keys')
-  for position = 1, #rows, REPORT_WIDE_BYTES do
-    local epoch, reset_us, limit, current = from_bytes('<i8I8I8i8', rows, position)
-    if limit >= known then check(false, 'limit of a cell') end
-    local most = max(epoch, -epoch, reset_us, current, -current, from_bytes('<I8I8I8I8I8I8I8I8I8', rows, position + 32))
-    if most > WHOLE_MAX then
-      check(false, 'numbers of a cell')
-    end
-  end
-  return REPORT_WIDE, REPORT_WIDE_BYTES
 end
 
 -- Whether the node forgets the key with the current report.
@@ -130,6 +133,7 @@ local entry_vouchers = 0
 -- Of a request for a quota that is kept at the hub: whether the report has one, whether the quota is small, the cost
 -- that waits, and the cost that was granted.
 local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
+local sealed = 0 -- the node's sealed share, as it is answered
 -- Of a bucket: the cell's vouchers, and the hub's own bucket, which is the entry of the departed nodes. `spare_milli`
 -- is how much more could have drained of it since the last merge than it held, at the rate of `rule.spare_share`.
 local cell_vouchers, cell_pooled, cell_carry_milli, spare_milli = 0, 0, 0, 0
@@ -224,6 +228,8 @@ local function rule_of(limit)
   local silence_us = min(floor(made.window_us / WINDOW_SHARE), 1000000 * SILENCE_MAX_S)
   made.may_be_silent = silence_us >= INTERVALS_MIN * made.interval_us
   made.overdrafts = floor(made.own * made.overshoot_milli / 1000)
+  local SEALED_WINDOW_MAX_S -- from hub/headroom.py
+  made.seals = made.kind == SLIDING and made.overshoot_milli >= 0 and made.window_us <= SEALED_WINDOW_MAX_S * 1000000
   return made
 end
 
@@ -684,8 +690,10 @@ local function cell_answer()
   if at_hub then
     nodes = cell_active + AT_HUB
     if sliding then allowance = min(entry_current + granted, capacity) elseif bucket then allowance = min(granted, allowance) end
-    if small then base = 0 end
+    if sliding then base = min(sealed, base) elseif small then base = 0 end
     if float_held then current = current + float_vouchers end
+  elseif sliding then
+    base = 0
   end
   if bucket then
     current = min(ceil(cell_fill_milli), WHOLE_MAX)
@@ -700,6 +708,93 @@ local function cell_answer()
   end
   pieces[place] = to_bytes(row_format, cell_epoch, allowance, base, overdraft, capacity, free, reserved, current, previous,
     silent, needs_milli, demand_milli, nodes, last_demand, window_demand, cell_reset_us)
+end
+
+-- ------------------------------------------------------------------ merge/sealing.py
+
+local heard_of, note_opening, set_aside, open_share, unsure, raise_share
+do
+  local SEALED_AFTER_S, SEALED_INTERVALS -- from hub/headroom.py
+  local sealed_after_us = SEALED_AFTER_S * 1000000
+
+  -- The new record of the batch's node; `before` is the last one.
+  function heard_of(before)
+    local APART_KEPT_US, AHEAD_US -- from merge/sealing.py
+    local heard_us = batch.heard_us > 0 and batch.heard_us or hub_us
+    local heard = {
+      hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving and 1 or 0, heard_us, 0, 0, 0
+    }
+    if not before then return heard end
+    local opened_us, from_us, until_us = before[6] + sealed_after_us, before[7], before[8]
+    heard[7], heard[8], heard[9] = from_us, until_us, before[9]
+    if opened_us <= hub_us + AHEAD_US and heard_us > before[6] then
+      heard[7] = hub_us - until_us <= APART_KEPT_US and from_us or opened_us
+      heard[8], heard[9] = hub_us + AHEAD_US, heard_us
+    end
+    return heard
+  end
+
+  local function opened_before(record, until_us)
+    return not record or record[6] + sealed_after_us <= until_us
+  end
+
+  function note_opening(record)
+    local until_us = record[1] + record[4]
+    if record[5] == 1 and hub_us <= until_us then return end
+    if hub_us <= until_us then
+      meta.opens_us = min(meta.opens_us, record[6] + sealed_after_us)
+    elseif opened_before(record, until_us) then
+      meta.apart_until_us = max(meta.apart_until_us, until_us)
+    end
+    meta.apart_until_us = max(meta.apart_until_us, record[8])
+  end
+
+  -- Makes an opened share the allowance of the current entry; with `until_us`, only of a node that may have opened it
+  -- before then. Returns whether it changes the entry.
+  function set_aside(record, until_us)
+    if until_us and not (rule.seals and opened_before(record, until_us)) then return false end
+    if entry_base <= entry_allowance then return false end
+    entry_allowance, entry_vouchers = entry_base, 0
+    entry_debt = min(entry_debt, max(0, ceil(used_of(entry_current, entry_previous)) - entry_allowance))
+    return true
+  end
+
+  -- The same for a node that may have opened the share in the cell's window or the one before.
+  function open_share(record)
+    if entry_base == 0 or not rule.seals then return false end
+    if record then
+      local begins_us, from_us, until_us = cell_epoch * window_us, record[7], record[8]
+      local before_us, opened = begins_us - window_us, record[6] + sealed_after_us <= begins_us
+      if not opened and entry_seen_us < record[9] then
+        opened = from_us <= begins_us and begins_us < until_us or from_us <= before_us and before_us < until_us
+      end
+      if not opened then return false end
+    end
+    return set_aside()
+  end
+
+  -- Whether other nodes may have opened shares that the cell's allowances do not contain.
+  function unsure()
+    local begins_us = cell_epoch * window_us
+    if not rule.seals or cell_bases == 0 or cell_scanned_us >= begins_us then return false end
+    return meta.opens_us <= begins_us or begins_us - window_us < meta.apart_until_us
+  end
+
+  -- Raises the node's share. Returns the share to answer.
+  function raise_share()
+    local SEALED_REQUESTS -- from merge/sealing.py
+    local shares = rule.shares
+    if SEALED_INTERVALS * batch.interval_us > sealed_after_us then return 0 end
+    if not shares then return entry_base end
+    local demand = cell_last_demand + cell_window_demand + report_window_demand
+    if entry_base == 0 and demand < SEALED_REQUESTS * cell_unit then return 0 end
+    local part, whole = floor(cell_capacity / (#shares + 1)), 0
+    for _, share in ipairs(shares) do whole = whole + max(part, share) end
+    if cell_capacity > part + whole then part = part + 1 end
+    local lasting = cell_allowances + cell_debts - float_held
+    entry_base = max(entry_base, min(part, cell_capacity - cell_bases - lasting))
+    return min(entry_base, part)
+  end
 end
 
 -- ------------------------------------------------------------------ merge/rule.py
@@ -728,6 +823,7 @@ local function welcome(key)
 end
 
 local function lower()
+  open_share(batch.record)
   if bucket then keep_fill_within_bounds() end
   if report_allowance < entry_allowance and (not fixed or report_epoch == cell_epoch) then entry_allowance = report_allowance end
   entry_vouchers = 0
@@ -778,143 +874,151 @@ local function take_counts(key)
   return used
 end
 
-local function raise(target, pool, used, free)
-  local head = entry_allowance - used
-  if entry_ask <= 0 or entry_ask > pool then
-    if free <= 0 or target <= head then return 0 end
+local raise_base, grant
+do -- Lua allows a function 200 local variables
+  local function raise(target, pool, used, free)
+    local head = entry_allowance - used
+    if entry_ask <= 0 or entry_ask > pool then
+      if free <= 0 or target <= head then return 0 end
+      local wanted = ceil(target - head)
+      return wanted > free and free or wanted
+    end
     local wanted = ceil(target - head)
-    return wanted > free and free or wanted
-  end
-  local wanted = ceil(target - head)
-  if cell_first == '' then wanted = max(wanted, ceil(entry_ask - head)) end
-  local raised = max(0, min(wanted, free))
-  if head + raised >= entry_ask then return raised end
-  if cell_first == '' then
-    cell_first, cell_reserved = node, ceil(entry_ask - head)
-  end
-  return 0
-end
-
-local function headroom_max(need, left)
-  local HEADROOM_FRACTION -- from hub/headroom.py
-  local most = HEADROOM_FRACTION * left
-  if most < 1 then most = 1 end
-  return most > need and most or need
-end
-
-local function raise_base()
-  if not fixed or rule.slots or report_epoch ~= cell_epoch or entry_need_milli == 0 then return end
-  local own, need = cell_capacity, entry_need_milli / 1000
-  local share = need / ((cell_needs_milli + entry_need_milli) / 1000)
-  if report_asked > 0 or own * share >= 1 then
-    local start = own * share
-    if rule_small_allowances then
-      local headroom = headroom_max(need, own)
-      if start > headroom then start = headroom end
+    if cell_first == '' then wanted = max(wanted, ceil(entry_ask - head)) end
+    local raised = max(0, min(wanted, free))
+    if head + raised >= entry_ask then return raised end
+    if cell_first == '' then
+      cell_first, cell_reserved = node, ceil(entry_ask - head)
     end
-    if start > entry_base then
-      entry_base = entry_base + max(0, min(ceil(start) - entry_base, own - cell_bases - entry_base))
-    end
+    return 0
   end
-end
 
-local function grant(used)
-  local TAKEN_AT_ONCE -- from merge/granting.py
-  local capacity, own = cell_capacity + lent, cell_capacity
-  if bucket then
-    entry_allowance = entry_allowance + max(0, min(entry_debt, capacity - cell_allowances - entry_allowance))
-    entry_debt = max(0, ceil(used) - entry_allowance)
+  local function headroom_max(need, left)
+    local HEADROOM_FRACTION -- from hub/headroom.py
+    local most = HEADROOM_FRACTION * left
+    if most < 1 then most = 1 end
+    return most > need and most or need
   end
-  if entry_need_milli == 0 then return end
-  local need, needs = entry_need_milli / 1000, (cell_needs_milli + entry_need_milli) / 1000
-  local share = need / needs
-  local pool = capacity - (used_of(cell_current, cell_previous) + used) - cell_silent
-  if pool < 0 then pool = 0 end
-  if not fixed or (report_epoch == cell_epoch and not resting()) then
-    local free, target = capacity - cell_allowances - cell_debts - entry_allowance - cell_reserved, pool * share
-    if pool >= needs then
-      local most = entry_allowance - used + ceil(TAKEN_AT_ONCE * free)
-      local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED, PLENTY -- from hub/headroom.py
-      local slack = SLACK_KEPT
-      local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
-      if asks and rule.may_be_silent and pool - needs >= PLENTY * capacity then asks = false end
-      if fixed then slack = asks and SLACK_ASKED or SLACK_KEPT
-      elseif not dated then slack = asks and SLACK_FADING_ASKED or SLACK_FADING end
-      target = need + slack * (pool - needs) * share
-      if target > most then target = most > need and most or need end
+
+  function raise_base()
+    if not fixed or rule.slots or report_epoch ~= cell_epoch or entry_need_milli == 0 then return end
+    local own, need = cell_capacity, entry_need_milli / 1000
+    local share = need / ((cell_needs_milli + entry_need_milli) / 1000)
+    if report_asked > 0 or own * share >= 1 then
+      local start = own * share
       if rule_small_allowances then
-        local headroom = headroom_max(need, pool)
-        if target > headroom then target = headroom end
+        local headroom = headroom_max(need, own)
+        if start > headroom then start = headroom end
+      end
+      if start > entry_base then
+        entry_base = entry_base + max(0, min(ceil(start) - entry_base, own - cell_bases - entry_base))
       end
     end
-    local left = rule.slots and capacity or pool
-    if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= left) then
-      entry_allowance = entry_allowance + raise(target, left, used, free)
-      entry_debt = used > entry_allowance and ceil(used) - entry_allowance or 0
-    end
   end
-  if fixed then raise_base() end
-  if rule_overdrafts > 0 then
-    local overdrafts, nodes = rule_overdrafts, cell_active + 1
-    if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
-    local beyond = cell_allowances + entry_allowance + cell_uncovered + max(0, entry_debt - entry_overdraft) - capacity
-    if beyond > 0 then overdrafts = overdrafts - beyond end
-    local part = overdrafts / nodes
-    if rule_small_allowances then
-      local OVERDRAFT_FRACTION -- from hub/headroom.py
-      local most = OVERDRAFT_FRACTION * own
-      if most < 1 then most = 1 end
-      if part > most then part = most end
+
+  function grant(used)
+    local TAKEN_AT_ONCE -- from merge/granting.py
+    local capacity, own = cell_capacity + lent, cell_capacity
+    if bucket then
+      entry_allowance = entry_allowance + max(0, min(entry_debt, capacity - cell_allowances - entry_allowance))
+      entry_debt = max(0, ceil(used) - entry_allowance)
     end
-    if entry_overdraft + 1 <= part then
-      local wanted = floor(part) - entry_overdraft
-      local free = ceil(TAKEN_AT_ONCE * (overdrafts - cell_overdrafts - entry_overdraft))
-      if wanted > free then wanted = free end
-      if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
+    if entry_need_milli == 0 then return end
+    local need, needs = entry_need_milli / 1000, (cell_needs_milli + entry_need_milli) / 1000
+    local share = need / needs
+    local pool = capacity - (used_of(cell_current, cell_previous) + used) - cell_silent
+    if pool < 0 then pool = 0 end
+    if not fixed or (report_epoch == cell_epoch and not resting()) then
+      local free, target = capacity - cell_allowances - cell_debts - entry_allowance - cell_reserved, pool * share
+      if sliding then free = free - cell_bases end
+      if pool >= needs then
+        local most = entry_allowance - used + ceil(TAKEN_AT_ONCE * free)
+        local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED, PLENTY -- from hub/headroom.py
+        local slack = SLACK_KEPT
+        local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
+        if asks and rule.may_be_silent and pool - needs >= PLENTY * capacity then asks = false end
+        if fixed then slack = asks and SLACK_ASKED or SLACK_KEPT
+        elseif not dated then slack = asks and SLACK_FADING_ASKED or SLACK_FADING end
+        target = need + slack * (pool - needs) * share
+        if target > most then target = most > need and most or need end
+        if rule_small_allowances then
+          local headroom = headroom_max(need, pool)
+          if target > headroom then target = headroom end
+        end
+      end
+      local left = rule.slots and capacity or pool
+      if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= left) then
+        entry_allowance = entry_allowance + raise(target, left, used, free)
+        entry_debt = used > entry_allowance and ceil(used) - entry_allowance or 0
+      end
+    end
+    if fixed then raise_base() end
+    if rule_overdrafts > 0 then
+      local overdrafts, nodes = rule_overdrafts, cell_active + 1
+      if own < rule_capacity then overdrafts = floor(own * rule.overshoot_milli / 1000) end
+      local beyond = cell_allowances + entry_allowance + cell_uncovered + max(0, entry_debt - entry_overdraft) - capacity
+      if beyond > 0 then overdrafts = overdrafts - beyond end
+      local part = overdrafts / nodes
+      if rule_small_allowances then
+        local OVERDRAFT_FRACTION -- from hub/headroom.py
+        local most = OVERDRAFT_FRACTION * own
+        if most < 1 then most = 1 end
+        if part > most then part = most end
+      end
+      if entry_overdraft + 1 <= part then
+        local wanted = floor(part) - entry_overdraft
+        local free = ceil(TAKEN_AT_ONCE * (overdrafts - cell_overdrafts - entry_overdraft))
+        if wanted > free then wanted = free end
+        if wanted > 0 then entry_overdraft = entry_overdraft + wanted end
+      end
     end
   end
 end
 
 -- ------------------------------------------------------------------ merge/asking.py
 
--- Whether the free capacity of the cell is too scarce to be granted to this node in advance, and stays at the hub.
-local function stays_at_hub()
-  local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP -- from merge/asking.py
-  local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
-  if batch.sequence <= JOINING then nodes = max(nodes, 2) end
-  if nodes < 2 or rule.overshoot_milli < 0 then return false end
-  if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * cell_unit * window_us then return false end
-  small = cell_capacity < SMALL * nodes * cell_unit
-  if small or (bucket and cell_capacity < SMALL_BUCKET * nodes * cell_unit) then return true end
-  local used = used_of(cell_current, cell_previous) + used_of(entry_current, entry_previous)
-  return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT) * nodes * cell_unit
-end
-
--- Updates the mean cost of requests from one that waits.
-local function note_cost(reported)
-  local UNIT_WEIGHT -- from merge/asking.py
-  local cost = min(report_ask, reported)
-  if cost <= 0 then return end
-  cell_unit = cell_unit == 1 and cost or cell_unit + floor((cost - cell_unit) / UNIT_WEIGHT)
-end
-
--- Processes a request for a quota that is kept at the hub. Returns the node's use.
-local function hear_ask(key, used)
-  at_hub, waiting, granted, float_held, held = false, 0, 0, nil, 0
-  if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS then return used end
-  local reported = (report_asked - ASKS) % FLOATS
-  note_cost(reported)
-  if batch.leaving or not stays_at_hub() then return used end
-  at_hub, waiting = true, reported
-  if not bucket then
-    if not rule.slots then entry_ask = 0 end
-    return used
+local hear_ask
+do -- Lua allows a function 200 local variables
+  -- Whether the free capacity of the cell is too scarce to be granted to this node in advance, and stays at the hub.
+  local function stays_at_hub()
+    local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP -- from merge/asking.py
+    local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
+    if batch.sequence <= JOINING then nodes = max(nodes, 2) end
+    if nodes < 2 or rule.overshoot_milli < 0 then return false end
+    if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * cell_unit * window_us then return false end
+    small = cell_capacity < SMALL * nodes * cell_unit
+    if small or (bucket and cell_capacity < SMALL_BUCKET * nodes * cell_unit) then return true end
+    local used = used_of(cell_current, cell_previous) + used_of(entry_current, entry_previous)
+    return cell_capacity - used - cell_silent < (fixed and TIGHT_FIXED or TIGHT) * nodes * cell_unit
   end
-  held = entry_allowance
-  pour(entry_previous, entry_previous)
-  entry_previous, entry_debt = 0, 0
-  if cell_allowances - pool_allowance - max(0, cell_vouchers) == 0 then entry_ask = 0 end
-  return 0
+
+  -- Updates the mean cost of requests from one that waits.
+  local function note_cost(reported)
+    local UNIT_WEIGHT -- from merge/asking.py
+    local cost = min(report_ask, reported)
+    if cost <= 0 then return end
+    cell_unit = cell_unit == 1 and cost or cell_unit + floor((cost - cell_unit) / UNIT_WEIGHT)
+  end
+
+  -- Processes a request for a quota that is kept at the hub. Returns the node's use.
+  function hear_ask(key, used)
+    at_hub, waiting, granted, float_held, held, sealed = false, 0, 0, nil, 0, 0
+    rule.shares = nil
+    if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS then return used end
+    local reported = (report_asked - ASKS) % FLOATS
+    note_cost(reported)
+    if batch.leaving or not stays_at_hub() then return used end
+    at_hub, waiting = true, reported
+    if not bucket then
+      if not rule.slots then entry_ask = 0 end
+      return used
+    end
+    held = entry_allowance
+    pour(entry_previous, entry_previous)
+    entry_previous, entry_debt = 0, 0
+    if cell_allowances - pool_allowance - max(0, cell_vouchers) == 0 then entry_ask = 0 end
+    return 0
+  end
 end
 
 -- Whether the free capacity can only be found by reading all entries.
@@ -927,6 +1031,7 @@ end
 
 local function grant_asked(used)
   if not small then raise_base() end
+  if rule.seals then sealed = raise_share() end
   if waiting == 0 or (fixed and (report_epoch ~= cell_epoch or resting())) then return end
   local others = cell_allowances + cell_debts
   if float_held then others = others - float_held + used_of(float_current, float_previous) end
@@ -1024,13 +1129,14 @@ local function scan_others(key, fields)
       local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
       if changed then catch_up() end
       if dated and expire() then changed = true end
+      local record = records[name]
+      if open_share(record) then changed = true end
       if sliding then -- the faded part of a floating allowance, and of a debt, is given back
         local used, allowance, debt = ceil(used_of(entry_current, entry_previous)), entry_allowance, entry_debt
         if entry_vouchers > 0 then entry_allowance = min(allowance, used + entry_vouchers) end
         entry_debt = min(debt, max(0, used - entry_allowance))
         if entry_allowance < allowance or entry_debt < debt then changed = true end
       end
-      local record = records[name]
       local seen_us, lease_us, interval_us, left = entry_seen_us, batch.lease_us, batch.interval_us, false
       if record then
         interval_us, lease_us, left = record[3], record[4], record[5] == 1
@@ -1041,6 +1147,7 @@ local function scan_others(key, fields)
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
       if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
         if left and entry_allowance == 0 and entry_overdraft <= entry_debt then entry_overdraft = 0 end
+        set_aside(record, seen_us + lease_us)
         local held = entry_allowance > 0 or entry_overdraft > 0
         local idle_us = held and seen_us + lease_us or entry_seen_us
         depart(idle_us)
@@ -1068,6 +1175,7 @@ local function scan_others(key, fields)
           shortfall = max(0, ceil(entry_ask - (entry_allowance - used_of(entry_current, entry_previous))))
         end
         count()
+        if rule.seals and (entry_base > 0 or entry_need_milli > 0) then rule.shares[#rule.shares + 1] = entry_base end
         if floats() then add_floating() end
         if changed then call('HSET', key, name, written_entry()) end
       end
@@ -1088,6 +1196,7 @@ local function scan(key, own)
   if bucket then keep_pool(key) end
   clear()
   float_held, float_current, float_previous, float_vouchers = 0, 0, 0, 0
+  rule.shares = {}
   if dated then
     expire()
     cell_filled_us = WHOLE_MAX
@@ -1125,28 +1234,39 @@ local function due(scanned_ago_us)
     or cell_scanned_us <= stirred_us or hub_us > calm_us
 end
 
+-- Whether all entries must be read now, and whether capacity may be granted: not if that is uncertain without a scan.
+local function wants_scan(used)
+  local uncertain, scanned_ago_us = unsure(), hub_us - cell_scanned_us
+  if scans_left <= 0 then return false, not uncertain end
+  local long_ago = scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0
+  return uncertain or long_ago and due(scanned_ago_us) or needs_all(used), true
+end
+
 local function epoch_of(known)
   if rule.first_hit then return first_hit_epoch(report_epoch, known or -1, report_ask > 0) end
   if rule.closes_us > 0 then return calendar_epoch(report_epoch, known) end
   return report_epoch == rule.epoch + 1 and not rule.stepwise and report_epoch or rule.epoch
 end
 
-local function withhold(key)
-  new_entry()
-  entry_seen_us, entry_previous, entry_allowance = hub_us, 1000 * rule.withheld, rule.withheld
-  call('HSET', key, DEPARTED_FIELD, written_entry())
-  cell_fill_milli, cell_pooled = 1000 * rule.withheld, 1
-  count()
-end
+local new_cell
+do -- Lua allows a function 200 local variables
+  local function withhold(key)
+    new_entry()
+    entry_seen_us, entry_previous, entry_allowance = hub_us, 1000 * rule.withheld, rule.withheld
+    call('HSET', key, DEPARTED_FIELD, written_entry())
+    cell_fill_milli, cell_pooled = 1000 * rule.withheld, 1
+    count()
+  end
 
-local function new_cell(key, epoch)
-  cell_epoch, cell_capacity, cell_filled_us = epoch, rule_capacity, hub_us
-  cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
-  cell_last_demand = 0
-  cell_first, cell_reserved, cell_restless = '', 0, 0
-  cell_pooled, cell_carry_milli, cell_unit, cell_uncovered = 0, 0, 1, 0
-  clear()
-  if rule.withheld > 0 then withhold(key) end
+  function new_cell(key, epoch)
+    cell_epoch, cell_capacity, cell_filled_us = epoch, rule_capacity, hub_us
+    cell_fill_milli, cell_reset_us, cell_scanned_us, cell_learn_until_us, cell_expires_us = 0, 0, 0, 0, 0
+    cell_last_demand = 0
+    cell_first, cell_reserved, cell_restless = '', 0, 0
+    cell_pooled, cell_carry_milli, cell_unit, cell_uncovered = 0, 0, 1, 0
+    clear()
+    if rule.withheld > 0 then withhold(key) end
+  end
 end
 
 -- Returns the amount that is lent now, and whether any loan lasts.
@@ -1384,18 +1504,14 @@ local function merge_cell(key)
   lent = 0
   if loans then lent, lasting = lent_by(loans) end
   used = hear_ask(key, used)
-  local scanned_ago_us = hub_us - cell_scanned_us
-  if
-    scans_left > 0
-    and ((scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0)
-    and due(scanned_ago_us) or needs_all(used))
-  then
+  local scans, grants = wants_scan(used)
+  if scans then
     scan(key, (heard and 4 or known and 2 or 0) + (loans and 2 or 0))
     if dated then used = used_of(entry_current, entry_previous) end
   end
   if cell_first == node then cell_first, cell_reserved = '', 0 end
   forgotten = report_asked == FORGOTTEN and is_farewell()
-  if not forgotten and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then
+  if grants and not forgotten and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then
     if at_hub then grant_asked(used) else grant(used) end
   end
   count()
@@ -1463,7 +1579,9 @@ end
 -- live.
 local function look_around()
   local calm_us, live = nil, 0
+  meta.opens_us, meta.apart_until_us = WHOLE_MAX, 0
   for _, record in pairs(all_records()) do
+    note_opening(record)
     local seen_us, silent_us = record[1], record[1] + silent_after_us(record[3])
     if record[5] == 0 and hub_us - seen_us > record[4] then
       meta.stirred_us = max(meta.stirred_us, seen_us + record[4])
@@ -1473,7 +1591,8 @@ local function look_around()
     end
   end
   meta.calm_us, meta.live = calm_us or 0, live
-  call('HSET', KEYS[1], 'calm', whole_text(meta.calm_us), 'stirred', whole_text(meta.stirred_us), 'live', live)
+  call('HSET', KEYS[1], 'calm', whole_text(meta.calm_us), 'stirred', whole_text(meta.stirred_us), 'live', live,
+    'opens', whole_text(meta.opens_us), 'apart', whole_text(meta.apart_until_us))
 end
 
 local function live_at_least(key, lives_ms)
@@ -1502,6 +1621,7 @@ do
   batch = {
     node = raw[2], account = raw[3], sequence = raw[4], generation = raw[5], candidate = raw[6],
     certainly_new = raw[7] == 1, interval_us = raw[8], lease_us = raw[9], leaving = raw[10] == 1, rules = raw[11],
+    heard_us = raw[12],
   }
 end
 hub_us = tonumber(ARGV[3])
@@ -1511,11 +1631,12 @@ if not hub_us then
 end
 
 local fields = call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live',
-  'recalls')
+  'recalls', 'opens', 'apart')
 meta = {
   generation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
   swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
   live = tonumber(fields[8] or 0), recalls = fields[9],
+  opens_us = tonumber(fields[10] or 0), apart_until_us = tonumber(fields[11] or 0),
 }
 local schema = tonumber(fields[5] or 0)
 if meta.generation and schema > SCHEMA_VERSION then
@@ -1558,8 +1679,8 @@ if hub_us - meta.swept_us > SWEEP_US then
   sweep()
   call('HSET', KEYS[1], 'swept', whole_text(hub_us))
 end
-call('HSET', KEYS[2], batch.node,
-  pack({ hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving and 1 or 0 }))
+batch.record = heard_of(record)
+call('HSET', KEYS[2], batch.node, pack(batch.record))
 do
   local joined = (record and 0 or 1) - (batch.leaving and 1 or 0)
   if joined ~= 0 then
@@ -1575,9 +1696,16 @@ do
   local silent_us = hub_us + silent_after_us(batch.interval_us)
   if hub_us > meta.calm_us then
     look_around()
-  elseif silent_us < meta.calm_us then
-    meta.calm_us = silent_us
-    call('HSET', KEYS[1], 'calm', whole_text(silent_us))
+  else
+    local opens_us, apart_until_us = meta.opens_us, meta.apart_until_us
+    note_opening(batch.record)
+    if meta.opens_us ~= opens_us or meta.apart_until_us ~= apart_until_us then
+      call('HSET', KEYS[1], 'opens', whole_text(meta.opens_us), 'apart', whole_text(meta.apart_until_us))
+    end
+    if silent_us < meta.calm_us then
+      meta.calm_us = silent_us
+      call('HSET', KEYS[1], 'calm', whole_text(silent_us))
+    end
   end
 end
 local rules, lives_ms = batch.rules, KEPT_MS

@@ -22,7 +22,7 @@ from reconverge.errors import HubUnavailable
 from reconverge.hub import headroom, json_codec, report, usage
 from reconverge.limit import limit
 from reconverge_sync import codec
-from reconverge_sync.merge import asking, bounds, granting, ledger, loans, recalling, rule
+from reconverge_sync.merge import asking, bounds, granting, ledger, loans, recalling, rule, sealing
 from reconverge_sync.merge import usage as merge_usage
 from reconverge_sync.redis.lua import layout
 
@@ -39,6 +39,7 @@ SOURCES: Final[Mapping[str, ModuleType]] = {
     "merge/ledger.py": ledger,
     "merge/loans.py": loans,
     "merge/recalling.py": recalling,
+    "merge/sealing.py": sealing,
     "merge/rule.py": rule,
     "merge/usage.py": merge_usage,
     "redis/lua/layout.py": layout,

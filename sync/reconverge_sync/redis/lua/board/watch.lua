@@ -1,4 +1,4 @@
--- Marks a console as open. Follows now.lua. `Board` in merge/board.py is the definition of this script,
+-- Marks a console as open. Follows now.lua. `Board` in board.py is the definition of this script,
 -- leave_snapshot.lua and read_snapshots.lua.
 -- KEYS 1 the board: `#` is until when a console is open, and by name until when a snapshot is kept
 -- ARGV 1 for how many microseconds 2 the time in microseconds (tests only)

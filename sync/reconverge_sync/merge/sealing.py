@@ -1,0 +1,145 @@
+"""Sealed shares: the part of a small quota that each node may use in a later window if the hub has fallen silent.
+
+Part of the merge rule, so `exchange.lua` does the same in Redis.
+"""
+
+# Theory of operation.
+#
+# The problem. A small quota is exact because its free part stays at the hub (`asking.py`), so while the hub is away
+# nothing of it can be granted. If each node began to decide by itself, N nodes that are cut off would admit N times the
+# quota. If each used a fixed part always, most of the quota would be refused while the hub is there.
+#
+# How it works. With the answers about a key that it keeps, the hub gives a node a sealed share of it: `Entry.base`,
+# which fixed windows use for the allowance of their next window, and sliding windows for this. All shares and all
+# allowances that outlast a window sum to the capacity at most. A share is worth nothing while its node hears the hub.
+# It becomes the node's allowance in a window W if the window before it began long enough after `heard_us`, the hub's
+# time in the last answer that the node has had:
+#
+#     node:  opens window W if  begin(W - 1) >= heard_us + SEALED_AFTER_S
+#     hub:   `NodeRecord.heard_us`, as reported in the node's last batch, is never later than the node's own;
+#            sets the share aside in window V if  begin(V) >= the reported heard_us + SEALED_AFTER_S
+#
+# So when a share opens in W, the hub has set it aside in W and in all of the window before, whose use still fades in W.
+# Both compare numbers of the hub's clock alone; the clocks of nodes and the time that messages take do not matter. A
+# node without answers cannot be distinguished from a dead one, so the share of a dead one stays aside until its lease
+# is over.
+#
+# A node that returns. Its first batches report what it has used, 256 keys in each; the answers move `heard_us` on, and
+# with it what the next batch reports. A key that is reported last may have been opened all the same. So the record
+# keeps when the node may have been apart (`apart_from_us`, `apart_until_us`), and what it heard first when it came back
+# (`back_us`). An entry that was not reported since counts as opened in the windows that began in that time, and in the
+# window after each, in which that use fades.
+#
+# Shares are for sliding windows of clock time, up to SEALED_WINDOW_MAX_S long: those of longer ones would open when
+# leases end. A share is given from the second request for a key on, so that a key that is asked for once costs no
+# message to give it back.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconverge.hub.headroom import SEALED_AFTER_S, SEALED_INTERVALS, SEALED_WINDOW_MAX_S, sealed_after_us
+from reconverge.hub.report import WHOLE_MAX, Batch, CellReport
+from reconverge_sync.merge.ledger import Entry, Floating, LedgerCell, LimitRule, NodeRecord
+
+SEALED_REQUESTS = 2
+"""A node gets a share of a key for which all nodes have had at least this many requests in this window and the last."""
+APART_KEPT_US = 2 * SEALED_WINDOW_MAX_S * 1_000_000
+"""For how long it matters that a node was apart, in microseconds: no use in a window counts for longer."""
+AHEAD_US = 1_000_000
+"""By how much a node's clock may be ahead of the hub's, in microseconds, when it opens a window."""
+
+
+def seals(rule: LimitRule) -> bool:
+    """Returns whether nodes may have sealed shares of the limit's keys."""
+    return rule.sliding and rule.bounded and rule.window_us <= SEALED_WINDOW_MAX_S * 1_000_000
+
+
+def heard(record: NodeRecord | None, batch: Batch, hub_us: int) -> NodeRecord:
+    """Returns the record of the node of `batch`, which the hub hears at `hub_us`; `record` is the one before."""
+    # A node that has had no answer opens nothing before it has had this one.
+    heard_us = batch.heard_us or hub_us
+    heard = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving, heard_us)
+    if record is None:
+        return heard
+    heard.apart_from_us, heard.apart_until_us, heard.back_us = _apart(record)
+    opened_us = record.heard_us + sealed_after_us()
+    if opened_us <= hub_us + AHEAD_US and heard_us > record.heard_us:
+        goes_on = hub_us - record.apart_until_us <= APART_KEPT_US
+        heard.apart_from_us = record.apart_from_us if goes_on else opened_us
+        heard.apart_until_us, heard.back_us = hub_us + AHEAD_US, heard_us
+    return heard
+
+
+def _apart(record: NodeRecord) -> tuple[int, int, int]:
+    return record.apart_from_us, record.apart_until_us, record.back_us
+
+
+def may_have_opened(record: NodeRecord, entry: Entry, begins_us: int, window_us: int) -> bool:
+    """Returns whether a node may have opened its share of a key in the window from `begins_us` on, or in the last."""
+    if record.heard_us + sealed_after_us() <= begins_us:
+        return True
+    if entry.seen_us >= record.back_us:
+        return False  # closed by an answer that the node has heard, or reported since
+    return any(record.apart_from_us <= each < record.apart_until_us for each in (begins_us, begins_us - window_us))
+
+
+def opened_before(record: NodeRecord | None, until_us: int) -> bool:
+    """Returns whether a node that is gone may have opened shares before its lease ended at `until_us`."""
+    return record is None or record.heard_us + sealed_after_us() <= until_us
+
+
+def set_aside(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> None:
+    """Makes an opened share the allowance of its entry. The cell's sums must not contain the entry during the call."""
+    if entry.base > entry.allowance:
+        entry.allowance, entry.vouchers = entry.base, 0
+        entry.follow_use(rule, cell, hub_us)
+
+
+def may_have_share(batch: Batch) -> bool:
+    """Returns whether the node of `batch` exchanges so often that it opens no share between two exchanges."""
+    return SEALED_INTERVALS * batch.interval_us <= SEALED_AFTER_S * 1_000_000
+
+
+def raise_share(cell: LedgerCell, entry: Entry, report: CellReport, others: Floating) -> int:
+    """Raises the node's share to an equal part for each node that needs the key. Returns the share to answer.
+
+    The cell's sums must not contain the node's `entry` during the call, and `others` is of a scan in the same merge.
+    What equal parts leave over goes to those that come first, as far as the others' parts still fit. A smaller share is
+    answered at once, and stays in the ledger as it is until the node has reported it.
+    """
+    demand = cell.last_demand + cell.window_demand + report.window_demand
+    if entry.base == 0 and demand < SEALED_REQUESTS * cell.unit:
+        return 0
+    part = cell.capacity // (len(others.shares) + 1)
+    if cell.capacity > part + sum(max(part, share) for share in others.shares):
+        part += 1
+    # Allowances that float end with their window; all others last, and so does a share.
+    lasting = cell.allowances + cell.debts - others.held
+    entry.base = max(entry.base, min(part, cell.capacity - cell.bases - lasting))
+    return min(entry.base, part)
+
+
+@dataclass(slots=True)
+class Openings:
+    """When any node of a shard may open shares, as far as a look at one record after the other has shown."""
+
+    opens_us: int = WHOLE_MAX
+    """No node opens a share in a window that begins before this moment."""
+    apart_until_us: int = 0
+    """When the last of the nodes that had been apart came back, or was given up."""
+
+    def note(self, record: NodeRecord, hub_us: int) -> None:
+        """Takes a node's record into account. A node whose lease is over has opened shares until its end at most."""
+        until_us = record.seen_us + record.lease_us
+        if record.gone and hub_us <= until_us:
+            return  # it has left, and given its shares back
+        if hub_us <= until_us:
+            self.opens_us = min(self.opens_us, record.heard_us + sealed_after_us())
+        elif opened_before(record, until_us):
+            self.apart_until_us = max(self.apart_until_us, until_us)
+        self.apart_until_us = max(self.apart_until_us, record.apart_until_us)
+
+    def possible(self, begins_us: int, window_us: int) -> bool:
+        """Returns whether a node may have opened a share in the window that begins at `begins_us`, or in the last."""
+        return self.opens_us <= begins_us or begins_us - window_us < self.apart_until_us
