@@ -115,6 +115,7 @@ class Walk:
         self.found.append(one.sequence - self._latest.get(one.node, 0))
         self.name(one.generation)
         self.found.append(one.leaving)
+        self.meet((one.heard_us,))
         for limit in one.limits:
             self.meet(limit._replace(charged=0, refunded=0))
         for report in one.cells:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from reconverge.clock import SECOND_NS
+from reconverge.exchange import syncer
+from reconverge.hub import headroom
 from reconverge.hub.clock import DRIFT
 from reconverge.limit import (
     FIRST_HIT,
@@ -32,7 +34,9 @@ SECOND_KEY: Final = "second key"
 DRIFTING: Final = "drifting clocks"
 REVERSED: Final = "names reversed"
 RECKLESS: Final = "reckless silences"
-MORE: Final = (SECOND_KEY, DRIFTING, REVERSED, RECKLESS)
+EARLY: Final = "early openings"
+"""Nodes may open their sealed shares at once, two windows after the hub's last answer."""
+MORE: Final = (SECOND_KEY, DRIFTING, REVERSED, RECKLESS, EARLY)
 """The extras that a case may have: a second key, and clocks that drift apart, each of which multiplies the number of
 states; names of nodes that sort the other way, as the hub serves nodes that ask at the same moment by name; and absurd
 constants of silence, see `simulation/reckless.py`."""
@@ -294,6 +298,25 @@ GRAINS: Final = (FINE, COARSE)
 exchange."""
 
 
+EARLY_CONSTANTS: Final = ((headroom, "SEALED_AFTER_S", 0), (headroom, "SEALED_INTERVALS", 0), (syncer, "CELLS_MAX", 1))
+
+
+@contextmanager
+def opened_at_once() -> Iterator[None]:
+    """Returns a block in which a node waits for nothing but the windows before it opens its sealed shares.
+
+    Its batches have room for one key, so that a node that comes back reports its keys one after the other.
+    """
+    proper = [getattr(module, name) for module, name, _ in EARLY_CONSTANTS]
+    for module, name, value in EARLY_CONSTANTS:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(EARLY_CONSTANTS, proper, strict=True):
+            setattr(module, name, value)
+
+
 class Exploration(NamedTuple):
     """A case to explore: a limit, a policy, whether requests ask the hub, and the grain of its events."""
 
@@ -340,9 +363,12 @@ class Exploration(NamedTuple):
         more = [each for each in self.more if each != REVERSED]
         return self._replace(more=(*more, *((REVERSED,) if len(more) == len(self.more) else ())))
 
-    def constants(self) -> AbstractContextManager[SilenceCount]:
-        """Returns a block in which silence has the constants of the case: absurd ones, or those of production."""
-        return reckless_if(wanted=RECKLESS in self.more)
+    @contextmanager
+    def constants(self) -> Iterator[SilenceCount]:
+        """Returns a block in which silence and sealed shares have the constants of the case, or those of production."""
+        opens: AbstractContextManager[None] = opened_at_once() if EARLY in self.more else nullcontext()
+        with reckless_if(wanted=RECKLESS in self.more) as count, opens:
+            yield count
 
     def __str__(self) -> str:
         asking = "asking" if self.asking else "not asking"

@@ -1,0 +1,164 @@
+"""Small limits while the hub is away for long. Run as `python -m reconverge.simulation.studies.hub_away`.
+
+All nodes are cut off from the hub for OUT_WINDOWS windows, in which clients ask for twice the limit, at nodes drawn at
+random or always at one node. The figures are the cost that was not admitted, in % of the cost that one central limiter
+admits in the same windows; beside them the same of a static division, in which each node is a limiter of an equal part
+of the quota, and what is left over goes to the first nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconverge.clock import MILLISECOND_NS
+from reconverge.limit.limit import SLIDING_WINDOW, Limit
+from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge.simulation.fleet import AskSettings, Fleet
+from reconverge.simulation.pattern import SimulatedArrival, Traffic
+from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
+from reconverge.simulation.studies.figures import PERCENT
+from reconverge.simulation.truth import DecidedRequest, ideal_admissions
+
+QUOTAS: Final = (5, 12, 60)
+NODES: Final = (4, 8, 32)
+SPREADS: Final = {"random": "uniform", "sticky": "single"}
+POLICIES: Final = (STRICT, BALANCED)
+WINDOW_S: Final = 60
+DEMAND: Final = 2.0
+CALM_WINDOWS: Final = 3
+OUT_WINDOWS: Final = 10
+AFTER_WINDOWS: Final = 3
+INTERVAL_NS: Final = 500 * MILLISECOND_NS
+WITHIN_NS: Final = 25 * MILLISECOND_NS
+SEEDS: Final = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class AwayTask:
+    """A limit per minute, the nodes that share it, where its requests arrive, and the policy."""
+
+    quota: int
+    nodes: int
+    spread: str
+    policy: Policy
+    algorithm: str = SLIDING_WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class AwayRow:
+    """The figures of one task over all seeds, in % of the cost that one central limiter admits in the same windows."""
+
+    task: AwayTask
+    first: float
+    """The cost that was refused falsely in the first window after the cut."""
+    second: float
+    later: float
+    """The same from the third window after the cut on, while the hub is away."""
+    static: float
+    """The same of the static division."""
+    after: float
+    """The same in the windows after the return of the hub."""
+    over: float
+    """The most by which a window exceeded the limit, in % of the limit."""
+    broken: int
+    """The number of windows that exceeded the declared bound."""
+
+
+def measured(task: AwayTask) -> AwayRow:
+    """Simulates one task with each of the seeds."""
+    limit = Limit(task.quota, WINDOW_S, algorithm=task.algorithm)
+    windows = CALM_WINDOWS + OUT_WINDOWS + AFTER_WINDOWS
+    experiment = Experiment(
+        Fleet(task.nodes, limit, INTERVAL_NS, asks=AskSettings(WITHIN_NS)),
+        Traffic(SPREADS[task.spread], DEMAND),
+        windows,
+        CALM_WINDOWS,
+        (f"cut:all@{CALM_WINDOWS}w+{OUT_WINDOWS}w",),
+    )
+    central, fleet, static = Counter[int](), Counter[int](), Counter[int]()
+    over, broken = 0.0, 0
+    for seed in SEEDS:
+        arrivals = experiment.arrivals(seed)
+        run = run_once(experiment, task.policy, arrivals, seed=seed)
+        fleet.update(dict(enumerate(run.busiest_by_window)))
+        over, broken = max(over, *run.over_pct), broken + len(run.broken)
+        asked = [_asked(number, one, limit) for number, one in enumerate(arrivals)]
+        central.update(_admitted(limit, asked))
+        for node in range(task.nodes):
+            quota = limit.quota // task.nodes + (node < limit.quota % task.nodes)
+            if quota > 0:
+                part = Limit(quota, WINDOW_S, algorithm=task.algorithm)
+                static.update(_admitted(part, [request for request in asked if request.node == node]))
+
+    def lost_pct(admitted: Counter[int], first: int, end: int) -> float:
+        of = range(CALM_WINDOWS + first, CALM_WINDOWS + end)
+        whole = sum(central[window] for window in of)
+        return PERCENT * (whole - sum(admitted[window] for window in of)) / whole
+
+    return AwayRow(
+        task,
+        lost_pct(fleet, 0, 1),
+        lost_pct(fleet, 1, 2),
+        lost_pct(fleet, 2, OUT_WINDOWS),
+        lost_pct(static, 2, OUT_WINDOWS),
+        lost_pct(fleet, OUT_WINDOWS, OUT_WINDOWS + AFTER_WINDOWS),
+        over,
+        broken,
+    )
+
+
+def _asked(number: int, one: SimulatedArrival, limit: Limit) -> DecidedRequest:
+    epoch = one.moment_ns // limit.window_ns
+    return DecidedRequest(
+        one.moment_ns, number, one.key, epoch, one.cost, settle=0, node=one.node, allowed=True, known=True
+    )
+
+
+def _admitted(limit: Limit, asked: list[DecidedRequest]) -> Counter[int]:
+    """Returns the cost that one limiter admits of these requests, by window."""
+    ideal, _ = ideal_admissions(limit, asked, settle_after_ns=0)
+    admitted = Counter[int]()
+    for (_, epoch), cost in ideal.items():
+        admitted[epoch] += cost
+    return admitted
+
+
+def tasks() -> Iterator[AwayTask]:
+    """Yields the tasks of the table, row by row."""
+    for policy in POLICIES:
+        for spread in SPREADS:
+            for quota in QUOTAS:
+                yield from (AwayTask(quota, nodes, spread, policy) for nodes in NODES)
+
+
+def line(row: AwayRow) -> str:
+    """Returns one line of the table in Markdown."""
+    task = row.task
+    figures = row.first, row.second, row.later, row.static, row.after, row.over
+    shown = " | ".join(f"{figure:.0f}" for figure in figures)
+    return f"| {task.policy.name} | {task.spread} | {task.quota} | {task.nodes} | {shown} | {row.broken} |"
+
+
+HEAD: Final = """\
+| policy | spread | a minute | nodes | 1st window | 2nd | 3rd to 10th | static division | after | over, most | broken |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table row by row. Returns the exit status, 0."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", type=int, default=PROCESSES)
+    processes: int = parser.parse_args(arguments).processes
+    print(HEAD, flush=True)
+    for row in mapped(measured, list(tasks()), processes=processes):
+        print(line(row), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
