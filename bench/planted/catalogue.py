@@ -10,6 +10,7 @@ from bench.planted.in_departures import IN_DEPARTURES
 from bench.planted.in_granting import IN_GRANTING
 from bench.planted.in_hearing import IN_HEARING
 from bench.planted.in_reports import IN_REPORTS
+from bench.planted.in_sealing import IN_SEALING
 from bench.planted.in_silence import IN_SILENCE
 
 FAULTS: Final[tuple[PlantedFault, ...]] = (
@@ -19,5 +20,6 @@ FAULTS: Final[tuple[PlantedFault, ...]] = (
     *IN_GRANTING,
     *IN_DEPARTURES,
     *IN_SILENCE,
+    *IN_SEALING,
 )
 """All faults, in the order of the table."""

@@ -9,12 +9,14 @@ from typing import Final
 from chaos.judge.case import Case, Violation
 from chaos.judge.history import OK, Decide, Life
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.hub.headroom import SEALED_AFTER_S
 from reconverge.limiter.asking import WITHIN_S
 from reconverge.limiter.waiting.patience import LOST_MAX_NS
 
 WAITED_LONG: Final = "waited long"
 WAITED_AGAIN: Final = "waited again"
 UNASKED: Final = "unasked"
+STANDSTILL: Final = "standstill"
 
 WITHIN_NS: Final = round(WITHIN_S * SECOND_NS)
 HELD_UP: Final = 3
@@ -22,6 +24,8 @@ HELD_UP: Final = 3
 `limiter/waiting/patience.py` explains), before it is woken, and before its end."""
 GRAIN_NS: Final = 10 * MILLISECOND_NS
 """The precision, in nanoseconds: loops round to milliseconds, and handle due events one after the other."""
+SHARED_LEAST: Final = 4
+"""Sealed shares admit at least one in this many: a share of one request in a sliding window admits one in two."""
 ASKED_MIN: Final = 10
 """The fewest waiting requests that show that requests ask."""
 
@@ -90,6 +94,20 @@ def asks_in_good_times(case: Case) -> Iterator[Violation]:
     if min(len(before), len(after)) < ASKED_MIN:
         words = f"{len(before)} requests waited before anything went wrong, and {len(after)} afterwards"
         yield Violation(UNASKED, f"{words}; {ASKED_MIN} were to")
+
+
+def goes_on_by_shares(case: Case) -> Iterator[Violation]:
+    """Checks that requests are admitted while the hub is away, once sealed shares have opened.
+
+    At the latest, that is two windows after a window has begun SEALED_AFTER_S after the hub's last answer.
+    """
+    for begin_ns, end_ns in case.spells:
+        opened_ns = begin_ns + SEALED_AFTER_S * SECOND_NS + 3 * case.limit.window_ns
+        windows = max(0, end_ns - opened_ns) // case.limit.window_ns
+        admitted = sum(one.cost for one in case.decisions if one.allowed and opened_ns <= one.t_ns < end_ns)
+        if admitted < windows * case.limit.capacity // SHARED_LEAST:
+            words = f"{admitted} were admitted in {windows} windows without the hub, of {case.limit.capacity} in each"
+            yield Violation(STANDSTILL, words)
 
 
 def waited(case: Case, begin_ns: int, end_ns: int) -> list[Decide]:

@@ -6,16 +6,25 @@ from dataclasses import replace
 from typing import Final
 
 from chaos.faults.fault import Killed, Stopped
-from chaos.judge.asks import WAITED_AGAIN, WAITED_LONG, asks_in_good_times, waits_for_no_silent_hub, waits_no_longer
+from chaos.judge.asks import (
+    STANDSTILL,
+    WAITED_AGAIN,
+    WAITED_LONG,
+    asks_in_good_times,
+    goes_on_by_shares,
+    waits_for_no_silent_hub,
+    waits_no_longer,
+)
 from chaos.judge.checker import OVER_ADMISSION
 from chaos.scenarios.network import cut
 from chaos.scenarios.scenario import Rival, Scenario, Spell
-from reconverge.limit import FIXED_WINDOW, Limit
+from reconverge.limit import FIXED_WINDOW, SLIDING_WINDOW, Limit
 
 SCARCE: Final = Limit(10, 1.0, algorithm=FIXED_WINDOW)
 """A limit so small that most requests are in doubt."""
 SCARCE_DEMAND: Final = 15.0
 BEGIN_S, END_S = 2.0, 4.0
+AWAY_S, BACK_S = 12.0, 55.0
 
 STOPPED: Final = Scenario(
     name="ask-stopped",
@@ -38,6 +47,19 @@ STOPPED: Final = Scenario(
 
 SCENARIOS: Final = (
     STOPPED,
+    replace(
+        STOPPED,
+        name="ask-away",
+        claim="A small quota goes on without the server, by sealed shares, and strict stays strict.",
+        spells=(Spell(Stopped(), AWAY_S, BACK_S),),
+        load_s=BACK_S + 10.0,
+        rivals=(Rival("trusting", OVER_ADMISSION, alone=True), Rival("oblivious", STANDSTILL, alone=True)),
+        limit=Limit(12, 4.0, algorithm=SLIDING_WINDOW),
+        demand=0.5,
+        keys=1,
+        lease_s=60.0,
+        expectations=(waits_no_longer, waits_for_no_silent_hub, asks_in_good_times, goes_on_by_shares),
+    ),
     replace(
         STOPPED,
         name="ask-blackhole",

@@ -346,6 +346,21 @@ def test_a_share_is_set_aside_for_a_node_that_is_silent() -> None:
     assert 0 == ledger.asks("bob.0", 12).allowance
 
 
+def test_a_report_gives_no_share_back_of_a_node_that_hears_no_answer() -> None:
+    """It has opened nothing yet; it may in the next window, in which what others use now has not faded."""
+    ledger = Ledger()
+    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
+        ledger.hears(node)
+    share = ledger.asks("ada.0", 2).base
+    assert share == 12
+    ledger.passes(2 * WINDOW_S, "bob.0")
+    epoch = ledger.clock.wall_ns() // (WINDOW_S * SECOND_NS)
+    closed = CellReport(0, "ada", epoch, 0, 0, 0, share, 0, 1000, 0, ASKS, 0, 2, 0)
+    ledger.hears("ada.0", closed, answered=False)
+
+    assert 0 == ledger.asks("bob.0", 12).allowance
+
+
 @pytest.mark.parametrize("more", [1, 2, 5])
 def test_a_share_is_set_aside_until_a_node_that_is_back_has_reported_the_key(more: int) -> None:
     """Its first batches report other keys; the hub hears with the second one that the node hears it again."""

@@ -140,7 +140,8 @@ HOSTILE: dict[str, tuple[bytes, bytes]] = {
     "no msgpack": (b"\xc1", ROWS),
     "a batch of the schema before": (_packed(SCHEMA_VERSION - 1, *PARTS[1:], [[0, 1, *[5] * 10, 0]]), b""),
     "a part too few": (_packed(*PARTS[:-1]), ROWS),
-    "limits that are none": (_packed(*PARTS[:-1], "limits"), ROWS),
+    "limits that are none": (_packed(*PARTS[:-2], "limits", PARTS[-1]), ROWS),
+    "no moment of the last answer": (_packed(*PARTS[:-1], -1), ROWS),
     "no rows": (SHARED, b""),
     "a byte too few": (SHARED, ROWS[:-1]),
     "a byte too many": (SHARED, ROWS + b"\0"),
@@ -386,7 +387,7 @@ def _any_batch(random: Random, hub_us: int) -> tuple[list[Any], bytes]:
     limit = ["login", random.randrange(4), window_us, drawn(100), drawn(100), random.choice([-1, 0, 100, drawn(100)])]
     limit += [drawn(5), drawn(5), random.choice(["", "first-hit", "interval"]), drawn(0), drawn(0), drawn(0), drawn(0)]
     shared = [SCHEMA_VERSION, "bad.0", "bad", drawn(10**9), "", "bad", 0]
-    shared += [drawn(100_000), drawn(30_000_000), int(random.random() < 0.1), [limit]]
+    shared += [drawn(100_000), drawn(30_000_000), int(random.random() < 0.1), [limit], drawn(hub_us - 5)]
     epoch = hub_us // max(1, window_us) + random.choice([0, 0, 0, 1, -1, 2**40])
     amounts = [drawn(amount) for amount in (5, 5, 10, 10, 1, 2000, 0, 2, 1000, 5)]
     return shared, pack("<13q", epoch, drawn(0), 0, *amounts)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from random import Random
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.hub.headroom import SEALED_AFTER_S
 from reconverge.hub.merge_rule import ELECTED as ELECTED_RULE
 from reconverge.hub.merge_rule import MergeRule, open_merge_rule
 from reconverge.limit.limit import (
@@ -80,6 +82,10 @@ SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
 SCARCE_SHARE: Final = 0.4
 """The fraction of *safety* cases, and of *elected* cases without a split network, whose limit is small for its number
 of nodes and whose requests ask the hub."""
+AWAY_SHARE: Final = 0.3
+"""The fraction of these *safety* cases in which nodes are away from the hub for long, so that sealed shares open."""
+AWAY_WINDOWS: Final = 14
+AWAY_FAULTS_MAX: Final = 5
 SCARCE_NODES_MAX: Final = 8
 SCARCE_WINDOWS: Final = 24
 SCARCE_ARRIVALS_MAX: Final = 1_200
@@ -144,7 +150,8 @@ def _unchanging_case(mode: str, seed: int) -> Case:
     random = Random(f"{mode} {seed} scarce")
     scarce = _scarce_case(random, seed) if random.random() < SCARCE_SHARE else None
     if mode == SAFETY and scarce is not None:
-        return scarce
+        away = Random(f"{mode} {seed} away")
+        return _away_case(away, seed) if away.random() < AWAY_SHARE else scarce
     case = _usual_case(mode, seed) if mode != ELECTED else _elected_case(Random(f"{mode} {seed}"), seed, scarce)
     fleet = case.experiment.fleet
     if fleet.asks is not None:
@@ -289,6 +296,27 @@ def _scarce_case(random: Random, seed: int) -> Case:
     chosen = random.sample(SCARCE_FAULTS, random.choice([0, 0, 1, 2]))
     fleet = replace(fleet, asks=draw_asks(random, fleet))
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(drawn[name] for name in chosen)))
+
+
+def _away_case(random: Random, seed: int) -> Case:
+    """Draws a case of the mode "safety" in which nodes, or all, are cut off until their sealed shares have opened."""
+    nodes = random.randint(2, SCARCE_NODES_MAX)
+    policy = random.choice([STRICT, STRICT, STRICT, BALANCED])
+    quota = random.choice([random.randint(1, 2 * nodes), random.randint(nodes, 8 * nodes)])
+    limit = Limit(quota, random.choice([5.0, 20.0, 60.0]), algorithm=SLIDING_WINDOW)
+    interval_ns = int(SECOND_NS * 10 ** random.uniform(-1, 0.4))
+    traffic = Traffic(random.choice(["uniform", "zipf", "single", "rotating"]), random.uniform(1.0, 4.0))
+    lease_ns = limit.window_ns * random.choice([4, 10])
+    fleet = draw_fleet(random, nodes, limit, interval_ns, max(lease_ns, 6 * interval_ns))
+    faults, opens_w = [], SEALED_AFTER_S * SECOND_NS / limit.window_ns
+    windows = AWAY_WINDOWS + ceil(opens_w)
+    for _ in range(random.randint(1, AWAY_FAULTS_MAX)):
+        who = random.choice(["all", *(str(random.randint(1, nodes)) for _ in range(3))])
+        way = random.choice(["", "", "", ":requests", ":replies"])
+        length = opens_w + random.uniform(0.5, 5.0)
+        faults.append(f"cut:{who}{way}@{random.uniform(1.0, AWAY_WINDOWS - 5):.4f}w+{length:.4f}w")
+    fleet = replace(fleet, asks=draw_asks(random, fleet))
+    return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(faults)))
 
 
 def _elected_case(random: Random, seed: int, scarce: Case | None) -> Case:

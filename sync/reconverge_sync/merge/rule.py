@@ -86,6 +86,7 @@ from reconverge_sync.merge.recalling import Recalls
 from reconverge_sync.merge.sealing import (
     Openings,
     heard,
+    is_apart,
     may_have_opened,
     may_have_share,
     opened_before,
@@ -306,6 +307,8 @@ class LedgerShard:
             self._set_aside(cell, batch.node, entry, rule, hub_us)
             report, fill = within_fill(cell, entry, report, rule)
             lower(cell, entry, report, rule)
+        if seals(rule) and is_apart(self.nodes[batch.node], cell.epoch * rule.window_us):
+            set_aside(entry, cell, rule, hub_us)
         take_counts(cell, entry, report, rule, hub_us, fill)
         entry.lease_us = rule.own_lease_us(batch)
         cell.entries[batch.node] = entry

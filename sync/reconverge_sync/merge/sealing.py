@@ -75,9 +75,18 @@ def _apart(record: NodeRecord) -> tuple[int, int, int]:
     return record.apart_from_us, record.apart_until_us, record.back_us
 
 
+def is_apart(record: NodeRecord, begins_us: int) -> bool:
+    """Returns whether a node may open its shares in the window from `begins_us` on, or in the next one.
+
+    Its reports arrive, but perhaps no answer does. That it has opened nothing yet gives nothing back: it may do so in
+    the next window, in which use of this one still fades.
+    """
+    return record.heard_us + sealed_after_us() <= begins_us
+
+
 def may_have_opened(record: NodeRecord, entry: Entry, begins_us: int, window_us: int) -> bool:
     """Returns whether a node may have opened its share of a key in the window from `begins_us` on, or in the last."""
-    if record.heard_us + sealed_after_us() <= begins_us:
+    if is_apart(record, begins_us):
         return True
     if entry.seen_us >= record.back_us:
         return False  # closed by an answer that the node has heard, or reported since

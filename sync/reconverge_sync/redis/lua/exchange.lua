@@ -712,7 +712,7 @@ end
 
 -- ------------------------------------------------------------------ merge/sealing.py
 
-local heard_of, note_opening, set_aside, open_share, unsure, raise_share
+local heard_of, note_opening, is_apart, set_aside, open_share, unsure, raise_share
 do
   local SEALED_AFTER_S, SEALED_INTERVALS -- from hub/headroom.py
   local sealed_after_us = SEALED_AFTER_S * 1000000
@@ -759,12 +759,17 @@ do
     return true
   end
 
+  -- Whether a node may open its shares in the cell's window or the next.
+  function is_apart(record)
+    return record[6] + sealed_after_us <= cell_epoch * window_us
+  end
+
   -- The same for a node that may have opened the share in the cell's window or the one before.
   function open_share(record)
     if entry_base == 0 or not rule.seals then return false end
     if record then
       local begins_us, from_us, until_us = cell_epoch * window_us, record[7], record[8]
-      local before_us, opened = begins_us - window_us, record[6] + sealed_after_us <= begins_us
+      local before_us, opened = begins_us - window_us, is_apart(record)
       if not opened and entry_seen_us < record[9] then
         opened = from_us <= begins_us and begins_us < until_us or from_us <= before_us and before_us < until_us
       end
@@ -1500,6 +1505,7 @@ local function merge_cell(key)
     new_entry()
     welcome(key)
   end
+  if rule.seals and is_apart(batch.record) then set_aside() end
   local used = take_counts(key)
   lent = 0
   if loans then lent, lasting = lent_by(loans) end

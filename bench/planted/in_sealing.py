@@ -1,0 +1,76 @@
+"""Faults of sealed shares: what a node may use of a small quota while the hub is away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.planted.fault import KERNEL, MERGE, ExploredCase, Patch, PlantedFault
+from reconverge.simulation.explore.events import EARLY
+
+SEALING: Final = f"{MERGE}/sealing.py"
+SHARED: Final = (
+    "asks for two 0",
+    "asks for two 1",
+    "asks for two 0",
+    "edge",
+    "after the edge",
+    "edge",
+    "after the edge",
+)
+"""Events after which one of two nodes can open a share."""
+SECOND: Final = 1.0
+"""A window in whose third part of three the lease of a small world's node still runs."""
+SMALL: Final = ExploredCase("sliding", asking=True, quota=4, window_s=SECOND, start=SHARED, more=(EARLY,))
+
+IN_SEALING: Final = (
+    PlantedFault(
+        "sets no share aside",
+        "The hub grants what a node that it has not heard may have as an opened share.",
+        (Patch(SEALING, "if record.heard_us + sealed_after_us() <= begins_us:", "if record.heard_us < 0:"),),
+        SMALL,
+        modelled=False,
+    ),
+    PlantedFault(
+        "opens a share a window early",
+        "A node opens its share in the first window that the hub sets it aside in, beside the use of the last one.",
+        (
+            Patch(
+                f"{KERNEL}/algorithms/windows.py",
+                "opens = (epoch - 1) * self._window_ns",
+                "opens = epoch * self._window_ns",
+            ),
+        ),
+        SMALL._replace(start=SHARED[:5]),
+        modelled=False,
+    ),
+    PlantedFault(
+        "keeps an opened share open",
+        "A node that hears the hub again goes on with the share in the next windows.",
+        (
+            Patch(
+                f"{KERNEL}/algorithms/windows.py",
+                "opens = (epoch - 1) * self._window_ns",
+                "opens = not cell.at_hub or (epoch - 1) * self._window_ns",
+            ),
+        ),
+        SMALL._replace(more=(EARLY, "second key")),
+        modelled=False,
+    ),
+    PlantedFault(
+        "forgets who was away",
+        "The hub takes a node that it hears again for one that has opened nothing, before all its keys are reported.",
+        (Patch(SEALING, "    return any(record.apart_from_us <=", "    return False and any(record.apart_from_us <="),),
+        SMALL._replace(more=(EARLY, "second key")),
+        modelled=False,
+        remark="found by tests/protocol/test_sealed_shares.py: a node reports the first key first",
+    ),
+    PlantedFault(
+        "shares what lasts",
+        "A share is given beside the allowance of another node, which outlasts its window.",
+        (Patch(SEALING, "lasting = cell.allowances + cell.debts - others.held", "lasting = 0"),),
+        ExploredCase(
+            "sliding", asking=True, quota=4, window_s=SECOND, start=("hits all and exchanges 1",), more=(EARLY,)
+        ),
+        modelled=False,
+    ),
+)
