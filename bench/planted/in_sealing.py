@@ -8,6 +8,7 @@ from bench.planted.fault import KERNEL, MERGE, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.explore.events import EARLY
 
 SEALING: Final = f"{MERGE}/sealing.py"
+RULE: Final = f"{MERGE}/rule.py"
 SHARED: Final = (
     "asks for two 0",
     "asks for two 1",
@@ -26,7 +27,13 @@ IN_SEALING: Final = (
     PlantedFault(
         "sets no share aside",
         "The hub grants what a node that it has not heard may have as an opened share.",
-        (Patch(SEALING, "if record.heard_us + sealed_after_us() <= begins_us:", "if record.heard_us < 0:"),),
+        (
+            Patch(
+                SEALING,
+                "    return record.heard_us + sealed_after_us() <= begins_us\n",
+                "    return record.heard_us + sealed_after_us() < 0 * begins_us\n",
+            ),
+        ),
         SMALL,
         modelled=False,
     ),
@@ -63,6 +70,15 @@ IN_SEALING: Final = (
         SMALL._replace(more=(EARLY, "second key")),
         modelled=False,
         remark="found by tests/protocol/test_sealed_shares.py: a node reports the first key first",
+    ),
+    PlantedFault(
+        "believes that a share stays closed",
+        "The report of a node that hears no answer, and has opened nothing yet, gives its share back.",
+        (Patch(RULE, "        if seals(rule) and is_apart(", "        if seals(rule) and False and is_apart("),),
+        SMALL._replace(
+            start=("asks for two 0", "asks for two 1", "asks for two 0", "edge", "after the edge", "loses answer 0")
+        ),
+        modelled=False,
     ),
     PlantedFault(
         "shares what lasts",

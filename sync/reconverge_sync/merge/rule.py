@@ -423,10 +423,10 @@ class LedgerShard:
         if name == DEPARTED:
             entry.fade(rule, cell, hub_us)
             return
-        if name != batch.node:  # what that node has opened, it has just reported
-            self._set_aside(cell, name, entry, rule, hub_us)
         if rule.sliding:
             entry.follow_use(rule, cell, hub_us)
+        if name != batch.node:  # what that node has opened, it has just reported
+            self._set_aside(cell, name, entry, rule, hub_us)
 
     def _begin(self, identity: Identity, epoch: int, rule: LimitRule, hub_us: int) -> LedgerCell:
         """Makes and returns the counts of a new key, in place of an expired cell of that identity."""

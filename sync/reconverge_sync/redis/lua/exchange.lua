@@ -1135,13 +1135,13 @@ local function scan_others(key, fields)
       if changed then catch_up() end
       if dated and expire() then changed = true end
       local record = records[name]
-      if open_share(record) then changed = true end
       if sliding then -- the faded part of a floating allowance, and of a debt, is given back
         local used, allowance, debt = ceil(used_of(entry_current, entry_previous)), entry_allowance, entry_debt
         if entry_vouchers > 0 then entry_allowance = min(allowance, used + entry_vouchers) end
         entry_debt = min(debt, max(0, used - entry_allowance))
         if entry_allowance < allowance or entry_debt < debt then changed = true end
       end
+      if open_share(record) then changed = true end
       local seen_us, lease_us, interval_us, left = entry_seen_us, batch.lease_us, batch.interval_us, false
       if record then
         interval_us, lease_us, left = record[3], record[4], record[5] == 1
