@@ -361,18 +361,21 @@ def test_a_report_gives_no_share_back_of_a_node_that_hears_no_answer() -> None:
     assert 0 == ledger.asks("bob.0", 12).allowance
 
 
-@pytest.mark.parametrize("used", [0, 9])
-def test_a_share_is_set_aside_also_of_a_node_that_was_granted_a_request_last(used: int) -> None:
+def test_a_share_is_set_aside_also_of_a_node_that_was_granted_more_than_it_last() -> None:
     """What was granted for a window is void in the next, and what it used fades; the share does not."""
     ledger = Ledger()
     for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
         ledger.hears(node)
     share = ledger.asks("ada.0", 2).base
-    ledger.asks("ada.0", 1, current=used, base=share)
+    ledger.passes(1, "ada.0", "bob.0")
+    ledger.asks("bob.0", 1)
+    ledger.passes(1, "ada.0", "bob.0")
+    share = ledger.asks("ada.0", current=2, base=share).base
+    assert share == 6
+    assert 10 == ledger.asks("ada.0", 1, current=9, base=share).allowance
     ledger.passes(3 * WINDOW_S, "bob.0")
 
-    assert share == 12
-    assert 0 == ledger.asks("bob.0", 12).allowance
+    assert 6 == ledger.asks("bob.0", 12).allowance
 
 
 @pytest.mark.parametrize("more", [1, 2, 5])
