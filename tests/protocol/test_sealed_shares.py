@@ -362,7 +362,7 @@ def test_a_report_gives_no_share_back_of_a_node_that_hears_no_answer() -> None:
 
 
 def test_a_share_is_set_aside_also_of_a_node_that_was_granted_more_than_it_last() -> None:
-    """What was granted for a window is void in the next, and what it used fades; the share does not."""
+    """A grant is void in the next window, and what the node used fades; the share does not."""
     ledger = Ledger()
     for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
         ledger.hears(node)

@@ -311,10 +311,10 @@ def _away_case(random: Random, seed: int) -> Case:
     faults, opens_w = [], SEALED_AFTER_S * SECOND_NS / limit.window_ns
     windows = AWAY_WINDOWS + ceil(opens_w)
     for _ in range(random.randint(1, AWAY_FAULTS_MAX)):
-        who = random.choice(["all", *(str(random.randint(1, nodes)) for _ in range(3))])
+        cut = random.choice(["all", *(str(random.randint(1, nodes)) for _ in range(3))])
         way = random.choice(["", "", "", ":requests", ":replies"])
         length = opens_w + random.uniform(0.5, 5.0)
-        faults.append(f"cut:{who}{way}@{random.uniform(1.0, AWAY_WINDOWS - 5):.4f}w+{length:.4f}w")
+        faults.append(f"cut:{cut}{way}@{random.uniform(1.0, AWAY_WINDOWS - 5):.4f}w+{length:.4f}w")
     fleet = replace(fleet, asks=draw_asks(random, fleet))
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(faults)))
 
