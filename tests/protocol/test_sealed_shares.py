@@ -19,7 +19,8 @@ from reconverge.limit import Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.simulation.explore.observer import TrueUse
 from reconverge_sync.memory import MemoryHub
-from reconverge_sync.merge.ledger import Entry
+from reconverge_sync.merge.granting import grant
+from reconverge_sync.merge.ledger import Entry, LimitRule
 from tests.support.kernel.talker import MINUTE_BEGINS_S, Talker, Talkers
 
 WINDOW_S = 60
@@ -229,6 +230,32 @@ def test_a_key_that_is_reported_late_by_a_node_that_is_back_counts_as_opened_unt
     assert world.most <= 0
 
 
+def test_use_of_an_opened_share_is_not_forgotten_for_an_earlier_reset() -> None:
+    """A node hears of the reset when it is back, windows later."""
+    world = Away(12, 2)
+    ada, bob = world.nodes
+    world.goes_on(2 * WINDOW_S)
+    world.cut = {ada}
+    world.goes_on(2 * WINDOW_S, every_s=99)
+    bob.table.reset("ada")
+    world.exchanges(bob)
+    world.goes_on(3 * WINDOW_S, every_s=99)
+    world.to_the_next_window()
+    world.passes(1)
+    assert 6 == world.tries(ada, 12)
+    world.cut = set()
+    for _ in range(3):
+        world.exchanges(ada)
+        world.passes(0.2)
+
+    for _ in range(8):
+        world.tries(bob, 3)
+        world.passes(0.5)
+    world.tries(ada, 12)
+
+    assert world.most <= 0
+
+
 def entry_is_old(world: Away) -> bool:
     """Whether the key's last report of the first node is of before the present minute."""
     now_us = world.clock.wall_ns() // 1000
@@ -392,10 +419,41 @@ def test_a_share_is_set_aside_until_a_node_that_is_back_has_reported_the_key(mor
     assert 12 == ledger.asks("bob.0", 12).allowance
 
 
-def test_two_windows_after_its_return_a_node_has_nothing_of_before_in_use() -> None:
+def test_a_share_that_a_fast_clock_opened_early_is_set_aside_while_its_use_fades() -> None:
+    """The node was back before the hub's window began that it had opened."""
+    ledger, share = with_one_apart(3)
+    ledger.hears("ada.0")
+    ledger.passes(2 * WINDOW_S + 1, "ada.0", "bob.0")
+
+    assert share == 12
+    assert 0 == ledger.asks("bob.0", 12).allowance
+
+
+def test_beside_shares_no_lasting_allowance_is_granted_of_a_loan() -> None:
+    """It would outlast the loan; requests that ask are granted some of it, for a window."""
+    ledger = Ledger()
+    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
+        ledger.hears(node)
+    assert 12 == ledger.asks("ada.0", 1).base
+    ledger.passes(1, "ada.0", "bob.0")
+    shard = ledger.hub._shards[0]
+    ((identity, cell),) = shard.cells.items()
+    entry = next(iter(cell.entries.values()))
+    rule = LimitRule.of(LimitReport("limit", "sliding-window", 60_000_000, 12, 12, 0, 0, 0))
+    epoch = ledger.clock.wall_ns() // (WINDOW_S * SECOND_NS)
+    plain = CellReport(0, "ada", epoch, 0, 0, 0, 0, 0, 9000, 1, 9, 9000, 9, 0)
+    other = Entry(epoch, 0, need_milli=9000)
+
+    grant(cell, "bob.0", other, plain, rule, 0, 6, small_allowances=False, may_be_silent=False)
+
+    assert identity[-1] == "ada"
+    assert entry.base + other.allowance <= 12
+
+
+def test_three_windows_after_its_return_a_node_has_nothing_of_before_in_use() -> None:
     """Nor can it open a share, as it hears the hub."""
     ledger, _ = with_one_apart(3)
-    ledger.passes(2 * WINDOW_S, "ada.0", "bob.0")
+    ledger.passes(3 * WINDOW_S, "ada.0", "bob.0")
 
     assert 12 == ledger.asks("bob.0", 12).allowance
 

@@ -28,7 +28,7 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # with it what the next batch reports. A key that is reported last may have been opened all the same. So the record
 # keeps when the node may have been apart (`apart_from_us`, `apart_until_us`), and what it heard first when it came back
 # (`back_us`). An entry that was not reported since counts as opened in the windows that began in that time, and in the
-# window after each, in which that use fades.
+# window after each, in which that use fades (and one more, as a clock may be fast).
 #
 # Shares are for sliding windows of clock time, up to SEALED_WINDOW_MAX_S long: those of longer ones would open when
 # leases end. A share is given from the second request for a key on, so that a key that is asked for once costs no
@@ -85,12 +85,14 @@ def is_apart(record: NodeRecord, begins_us: int) -> bool:
 
 
 def may_have_opened(record: NodeRecord, entry: Entry, begins_us: int, window_us: int) -> bool:
-    """Returns whether a node may have opened its share of a key in the window from `begins_us` on, or in the last."""
+    """Returns whether use of an opened share may count in the window from `begins_us` on."""
     if is_apart(record, begins_us):
         return True
     if entry.seen_us >= record.back_us:
         return False  # closed by an answer that the node has heard, or reported since
-    return any(record.apart_from_us <= each < record.apart_until_us for each in (begins_us, begins_us - window_us))
+    # A share that opened in a window did so because the one before began in that time. Its use fades in the one after.
+    windows = (begins_us - steps * window_us for steps in range(3))
+    return any(record.apart_from_us <= each < record.apart_until_us for each in windows)
 
 
 def opened_before(record: NodeRecord | None, until_us: int) -> bool:
@@ -150,5 +152,5 @@ class Openings:
         self.apart_until_us = max(self.apart_until_us, record.apart_until_us)
 
     def possible(self, begins_us: int, window_us: int) -> bool:
-        """Returns whether a node may have opened a share in the window that begins at `begins_us`, or in the last."""
-        return self.opens_us <= begins_us or begins_us - window_us < self.apart_until_us
+        """Returns whether use of a share that any node has opened may count in the window from `begins_us` on."""
+        return self.opens_us <= begins_us or begins_us - 2 * window_us < self.apart_until_us

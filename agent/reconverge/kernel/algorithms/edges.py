@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from reconverge.clock import Clock
+from reconverge.clock import MICROSECOND_NS, Clock
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.meter import CellMeter
@@ -167,10 +167,25 @@ class Edges:
         if floats(cell):
             cell.allowance = 0  # the hub granted it beside the use that is forgotten now
         cell.reset_us = reset_us
+        current, previous = self._since_reset(cell, reset_us)
         meter.clear(cell)
+        cell.used = cell.counted = current
+        cell.previous = previous
         cell.confirmed = (-1, cell.charged if meter.bucket else 0, 0)
         self.set_until(cell, now_ns)
         self.set_room(cell, meter.spare(cell, usable_allowance(cell, now_ns), now_ns))
+
+    def _since_reset(self, cell: Cell, reset_us: int) -> tuple[int, int]:
+        """Returns the use of sliding windows that began after a reset, of which this node may hear windows later.
+
+        It may have used a sealed share meanwhile. Of other limits all use is forgotten.
+        """
+        table = self._table
+        if not table.meter.fades or cell.shard.alone:
+            return 0, 0
+        reset_ns, begins_ns = reset_us * MICROSECOND_NS, cell.epoch * table.window_ns
+        current = cell.used if reset_ns <= begins_ns else 0
+        return current, cell.previous if reset_ns <= begins_ns - table.window_ns else 0
 
     def _hub_ns(self, cell: Cell, now_ns: int) -> int:
         """Returns the hub's time, as far as this node knows it.

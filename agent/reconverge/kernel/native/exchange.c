@@ -447,7 +447,11 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
         cell->allowance = 0; /* the hub granted it beside the use that is forgotten now */
     }
     cell->reset_us = reset_us;
-    cell->used = cell->counted = cell->previous = 0;
+    /* Use of sliding windows that began after the reset stays: a sealed share may have been used meanwhile. */
+    i128 begins_ns = (i128)cell->epoch * store->terms.window_ns, reset_ns = (i128)reset_us * 1000;
+    bool kept = store->terms.kind == SLIDING && !cell->shard->alone;
+    cell->used = cell->counted = kept && reset_ns <= begins_ns ? cell->used : 0;
+    cell->previous = kept && reset_ns <= begins_ns - store->terms.window_ns ? cell->previous : 0;
     cell->level = 0;
     cell->credit = 0;
     cell->stored = cell->at_hub ? 0 : cell->stored;

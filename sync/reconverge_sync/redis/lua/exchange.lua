@@ -769,9 +769,12 @@ do
     if entry_base == 0 or not rule.seals then return false end
     if record then
       local begins_us, from_us, until_us = cell_epoch * window_us, record[7], record[8]
-      local before_us, opened = begins_us - window_us, is_apart(record)
+      local opened = is_apart(record)
       if not opened and entry_seen_us < record[9] then
-        opened = from_us <= begins_us and begins_us < until_us or from_us <= before_us and before_us < until_us
+        for steps = 0, 2 do
+          local each_us = begins_us - steps * window_us
+          opened = opened or from_us <= each_us and each_us < until_us
+        end
       end
       if not opened then return false end
     end
@@ -782,7 +785,7 @@ do
   function unsure()
     local begins_us = cell_epoch * window_us
     if not rule.seals or cell_bases == 0 or cell_scanned_us >= begins_us then return false end
-    return meta.opens_us <= begins_us or begins_us - window_us < meta.apart_until_us
+    return meta.opens_us <= begins_us or begins_us - 2 * window_us < meta.apart_until_us
   end
 
   -- Raises the node's share. Returns the share to answer.
@@ -935,7 +938,7 @@ do -- Lua allows a function 200 local variables
     if pool < 0 then pool = 0 end
     if not fixed or (report_epoch == cell_epoch and not resting()) then
       local free, target = capacity - cell_allowances - cell_debts - entry_allowance - cell_reserved, pool * share
-      if sliding then free = free - cell_bases end
+      if sliding and cell_bases > 0 then free = free - cell_bases - lent end
       if pool >= needs then
         local most = entry_allowance - used + ceil(TAKEN_AT_ONCE * free)
         local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED, PLENTY -- from hub/headroom.py
