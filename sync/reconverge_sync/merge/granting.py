@@ -83,8 +83,7 @@ def grant(
     pool = max(0.0, capacity - (cell.used(rule, hub_us) + used) - cell.silent)
     if not rule.fixed or (report.epoch == cell.epoch and not cell.resting(rule)):
         # Debts are use beyond allowances, and the reserved amount is saved up for the oldest ask.
-        # Beside shares, an allowance, which outlasts its window, must not outlast a loan.
-        sealed = cell.bases + lent if rule.sliding and cell.bases > 0 else 0
+        sealed = cell.bases + lent if rule.sliding and cell.bases > 0 else 0  # no lasting part of a loan beside shares
         free, target = capacity - cell.allowances - cell.debts - entry.allowance - cell.reserved - sealed, pool * share
         if pool >= needs:
             most = max(need, entry.allowance - used + ceil(TAKEN_AT_ONCE * free))
