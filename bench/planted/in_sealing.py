@@ -30,8 +30,8 @@ IN_SEALING: Final = (
         (
             Patch(
                 SEALING,
-                "    return record.heard_us + sealed_after_us() <= begins_us\n",
-                "    return record.heard_us + sealed_after_us() < 0 * begins_us\n",
+                "    return _opens_us(record) <= begins_us\n",
+                "    return _opens_us(record) < 0 * begins_us\n",
             ),
         ),
         SMALL,

@@ -305,13 +305,15 @@ def test_shares_are_of_short_windows_and_for_nodes_that_exchange_often(
 
 
 class Ledger:
-    """A hub, and batches that a test makes by hand of two nodes with one limit of 12 in a minute."""
+    """A hub that has heard two nodes, and their batches, which a test makes by hand, of a limit of 12 in a minute."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(MINUTE_BEGINS_S)
         self.hub = MemoryHub(clock=self.clock)
         self.heard: dict[str, int] = {}
         self.sequence = 0
+        for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
+            self.hears(node)
 
     def hears(self, node: str, *cells: CellReport, answered: bool = True) -> list[CellAnswer]:
         """Merges a batch of `node`, which has the answer if it is `answered`. Returns the answers about its keys."""
@@ -351,8 +353,6 @@ class Ledger:
 def with_one_apart(windows: int) -> tuple[Ledger, int]:
     """A ledger in which one node was apart for some windows, and is back, its key still unreported; and its share."""
     ledger = Ledger()
-    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
-        ledger.hears(node)
     first = ledger.asks("ada.0", 2)
     second = ledger.asks("ada.0", current=2, base=first.base)
     ledger.passes(windows * WINDOW_S, "bob.0")
@@ -363,8 +363,6 @@ def with_one_apart(windows: int) -> tuple[Ledger, int]:
 def test_a_share_is_set_aside_for_a_node_that_is_silent() -> None:
     """From the first window on that begins long enough after the last answer that it has certainly had."""
     ledger = Ledger()
-    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
-        ledger.hears(node)
     share = ledger.asks("ada.0", 2).base
     assert share == 12
     ledger.passes(WINDOW_S - 1, "bob.0")
@@ -376,8 +374,6 @@ def test_a_share_is_set_aside_for_a_node_that_is_silent() -> None:
 def test_a_report_gives_no_share_back_of_a_node_that_hears_no_answer() -> None:
     """It has opened nothing yet; it may in the next window, in which what others use now has not faded."""
     ledger = Ledger()
-    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
-        ledger.hears(node)
     share = ledger.asks("ada.0", 2).base
     assert share == 12
     ledger.passes(2 * WINDOW_S, "bob.0")
@@ -391,8 +387,6 @@ def test_a_report_gives_no_share_back_of_a_node_that_hears_no_answer() -> None:
 def test_a_share_is_set_aside_also_of_a_node_that_was_granted_more_than_it_last() -> None:
     """A grant is void in the next window, and what the node used fades; the share does not."""
     ledger = Ledger()
-    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
-        ledger.hears(node)
     share = ledger.asks("ada.0", 2).base
     ledger.passes(1, "ada.0", "bob.0")
     ledger.asks("bob.0", 1)
@@ -432,8 +426,6 @@ def test_a_share_that_a_fast_clock_opened_early_is_set_aside_while_its_use_fades
 def test_beside_shares_no_lasting_allowance_is_granted_of_a_loan() -> None:
     """It would outlast the loan; requests that ask are granted some of it, for a window."""
     ledger = Ledger()
-    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
-        ledger.hears(node)
     assert 12 == ledger.asks("ada.0", 1).base
     ledger.passes(1, "ada.0", "bob.0")
     shard = ledger.hub._shards[0]
@@ -461,8 +453,6 @@ def test_three_windows_after_its_return_a_node_has_nothing_of_before_in_use() ->
 def test_shares_sum_to_the_capacity() -> None:
     """Another node is given one once the first has given back what equal parts take from it."""
     ledger = Ledger()
-    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
-        ledger.hears(node)
     assert 12 == ledger.asks("ada.0", 1).base
     ledger.passes(1, "ada.0", "bob.0")
 
@@ -481,8 +471,6 @@ def test_shares_sum_to_the_capacity() -> None:
 def test_shares_and_lasting_allowances_sum_to_the_capacity(first: str) -> None:
     """A node whose requests do not ask is granted an allowance, which outlasts its window as a share does."""
     ledger = Ledger()
-    for node in ("ada.0", "bob.0", "ada.0", "bob.0"):
-        ledger.hears(node)
     epoch = ledger.clock.wall_ns() // (WINDOW_S * SECOND_NS)
     plain = CellReport(0, "ada", epoch, 0, 0, 0, 0, 0, 9000, 1, 9, 9000, 9, 0)
     allowance = share = 0

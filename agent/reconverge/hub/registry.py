@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from reconverge.errors import InvalidSetting, MissingExtra, UnknownHub
+from reconverge.errors import HIDDEN, SECRET, InvalidSetting, MissingExtra, UnknownHub
 from reconverge.hub.port import Hub
 
 GROUP = "reconverge.hubs"
@@ -113,18 +113,21 @@ def split_url(url: str) -> SplitResult:
     return urlsplit(f"{scheme}{found}{rest.removeprefix(hosts)}")._replace(netloc=hosts)
 
 
+_SECRET_OPTION: Final = re.compile(rf"(?i)((?:{'|'.join(SECRET)})=)[^&#]*")
+
+
 def redacted(url: str) -> str:
     """Returns `url` without password and user name, fit to be shown.
 
     Everything before the last @ is removed, even where a parser would not take it for a password: a password may
     contain a / ? or # that should have been escaped.
     """
-    shown = re.sub(r"(?i)((?:password|token|secret|username)=)[^&#]*", r"\1***", url)
+    shown = _SECRET_OPTION.sub(rf"\1{HIDDEN}", url)
     if "@" not in url:
         return shown
     scheme = re.match(r"[a-z][a-z0-9+.-]*://", url)
     _, found, place = shown.rpartition("@")
-    return f"{scheme[0] if scheme else ''}***{found}{place if found else ''}"
+    return f"{scheme[0] if scheme else ''}{HIDDEN}{found}{place if found else ''}"
 
 
 def advice_about(name: str) -> str:

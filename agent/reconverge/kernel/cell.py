@@ -550,6 +550,16 @@ def keeps_no_allowance(cell: Cell) -> bool:
     return cell.at_hub and (cell.table.meter.fades or cell.table.meter.bucket)
 
 
+def begins_with_base(cell: Cell) -> bool:
+    """Returns whether the node begins the key's next window with a base allowance."""
+    return cell.base > 0 and cell.table.meter.aligned
+
+
+def has_share(cell: Cell) -> bool:
+    """Returns whether the key's base is a sealed share, with which no window begins while the node hears the hub."""
+    return cell.base > 0 and cell.table.meter.fades and not cell.shard.alone
+
+
 def low_water(table: Limited, headroom: int) -> int:
     """Returns the headroom, as cost, below which to ask the hub for more: a share of `headroom`, or one request."""
     return max(table.unit, ceil(LOW_WATER * headroom))

@@ -130,19 +130,28 @@ def reckless() -> Iterator[SilenceCount]:
         raise RuntimeError("the constants of silence are absurd already; do not nest blocks of `reckless()`")
     count = SilenceCount()
     absurd = {**ABSURD, **_counting(count)}
-    proper = {(module, name): getattr(import_module(module), name) for module, name in absurd}
     _counts.append(count)
     try:
-        _bind(proper, absurd)
-        yield count
+        with bound(absurd):
+            yield count
     finally:
-        _bind(absurd, proper)
         _counts.clear()
 
 
 def reckless_if(*, wanted: bool) -> AbstractContextManager[SilenceCount]:
     """Returns a block as `reckless()` if `wanted`, else one that changes and counts nothing."""
     return reckless() if wanted else nullcontext(SilenceCount())
+
+
+@contextmanager
+def bound(values: Mapping[tuple[str, str], Any]) -> Iterator[None]:
+    """Gives names of modules other values in this process for the time of the block; `values` is as `ABSURD`."""
+    proper = {(module, name): getattr(import_module(module), name) for module, name in values}
+    try:
+        _bind(proper, values)
+        yield
+    finally:
+        _bind(values, proper)
 
 
 def _bind(former: Mapping[tuple[str, str], Any], latter: Mapping[tuple[str, str], Any]) -> None:

@@ -476,6 +476,10 @@ class LedgerCell:
         if epoch > self.epoch or epoch < self.epoch - 1:
             self.roll(rule, epoch)
 
+    def begins_us(self, rule: LimitRule) -> int:
+        """Returns when the key's window begins, for windows of one length, end to end."""
+        return self.epoch * rule.window_us
+
     def roll(self, rule: LimitRule, epoch: int) -> None:
         """Opens the window `epoch` in place of the key's present one.
 
@@ -701,5 +705,5 @@ def _within(amount: int, total: int, room: int) -> int:
 
 def _faded(amount: int, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
     """Returns the part of `amount`, the count of the last window, that still counts at `hub_us` in a sliding window."""
-    passed_us = min(max(hub_us - cell.epoch * rule.window_us, 0), rule.window_us)
+    passed_us = min(max(hub_us - cell.begins_us(rule), 0), rule.window_us)
     return float(amount) * (rule.window_us - passed_us) / rule.window_us

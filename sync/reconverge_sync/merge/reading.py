@@ -162,7 +162,7 @@ def _faded_us(cell: LedgerCell, rule: LimitRule, room: int) -> int:
 
     It lies in the present window, or in the next window, in which the present window's use (`current`) fades.
     """
-    opens_us = cell.epoch * rule.window_us
+    opens_us = cell.begins_us(rule)
     if cell.current <= room and cell.previous > 0:
         return opens_us - (-rule.window_us * (cell.previous - room + cell.current) // cell.previous)
     fading_us = -(-rule.window_us * (cell.current - room) // cell.current) if cell.current > room else 0

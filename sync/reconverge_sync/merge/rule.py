@@ -307,7 +307,7 @@ class LedgerShard:
             self._set_aside(cell, batch.node, entry, rule, hub_us)
             report, fill = within_fill(cell, entry, report, rule)
             lower(cell, entry, report, rule)
-        if seals(rule) and is_apart(self.nodes[batch.node], cell.epoch * rule.window_us):
+        if seals(rule) and is_apart(self.nodes[batch.node], cell.begins_us(rule)):
             set_aside(entry, cell, rule, hub_us)
         take_counts(cell, entry, report, rule, hub_us, fill)
         entry.lease_us = rule.own_lease_us(batch)
@@ -403,7 +403,7 @@ class LedgerShard:
 
     def _unsure(self, cell: LedgerCell, rule: LimitRule) -> bool:
         """Returns whether other nodes may have opened sealed shares that the cell's allowances do not contain."""
-        begins_us = cell.epoch * rule.window_us
+        begins_us = cell.begins_us(rule)
         if cell.bases == 0 or cell.scanned_us >= begins_us or not seals(rule):
             return False
         return self.openings is None or self.openings.possible(begins_us, rule.window_us)
@@ -413,7 +413,7 @@ class LedgerShard:
         if entry.base == 0 or not seals(rule):
             return
         record = self.nodes.get(name)
-        if record is None or may_have_opened(record, entry, cell.epoch * rule.window_us, rule.window_us):
+        if record is None or may_have_opened(record, entry, cell.begins_us(rule), rule.window_us):
             set_aside(entry, cell, rule, hub_us)
 
     def _bring_up(self, cell: LedgerCell, name: str, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> None:

@@ -59,20 +59,21 @@ def heard(record: NodeRecord | None, batch: Batch, hub_us: int) -> NodeRecord:
     """Returns the record of the node of `batch`, which the hub hears at `hub_us`; `record` is the one before."""
     # A node that has had no answer opens nothing before it has had this one.
     heard_us = batch.heard_us or hub_us
-    heard = NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving, heard_us)
-    if record is None:
-        return heard
-    heard.apart_from_us, heard.apart_until_us, heard.back_us = _apart(record)
-    opened_us = record.heard_us + sealed_after_us()
-    if opened_us <= hub_us + AHEAD_US and heard_us > record.heard_us:
-        goes_on = hub_us - record.apart_until_us <= APART_KEPT_US
-        heard.apart_from_us = record.apart_from_us if goes_on else opened_us
-        heard.apart_until_us, heard.back_us = hub_us + AHEAD_US, heard_us
-    return heard
+    apart = (0, 0, 0) if record is None else _apart(record, heard_us, hub_us)
+    return NodeRecord(hub_us, batch.sequence, batch.interval_us, batch.lease_us, batch.leaving, heard_us, *apart)
 
 
-def _apart(record: NodeRecord) -> tuple[int, int, int]:
-    return record.apart_from_us, record.apart_until_us, record.back_us
+def _apart(record: NodeRecord, heard_us: int, hub_us: int) -> tuple[int, int, int]:
+    """Returns between which moments the node was apart last, and what it heard first afterwards."""
+    if _opens_us(record) > hub_us + AHEAD_US or heard_us <= record.heard_us:
+        return record.apart_from_us, record.apart_until_us, record.back_us
+    goes_on = hub_us - record.apart_until_us <= APART_KEPT_US
+    return record.apart_from_us if goes_on else _opens_us(record), hub_us + AHEAD_US, heard_us
+
+
+def _opens_us(record: NodeRecord) -> int:
+    """Returns the moment before which the node opens no share, nor prepares to."""
+    return record.heard_us + sealed_after_us()
 
 
 def is_apart(record: NodeRecord, begins_us: int) -> bool:
@@ -81,11 +82,11 @@ def is_apart(record: NodeRecord, begins_us: int) -> bool:
     Its reports arrive, but perhaps no answer does. That it has opened nothing yet gives nothing back: it may do so in
     the next window, in which use of this one still fades.
     """
-    return record.heard_us + sealed_after_us() <= begins_us
+    return _opens_us(record) <= begins_us
 
 
 def may_have_opened(record: NodeRecord, entry: Entry, begins_us: int, window_us: int) -> bool:
-    """Returns whether use of an opened share may count in the window from `begins_us` on."""
+    """Returns whether the node's use of an opened share may count in the window from `begins_us` on."""
     if is_apart(record, begins_us):
         return True
     if entry.seen_us >= record.back_us:
@@ -97,7 +98,7 @@ def may_have_opened(record: NodeRecord, entry: Entry, begins_us: int, window_us:
 
 def opened_before(record: NodeRecord | None, until_us: int) -> bool:
     """Returns whether a node that is gone may have opened shares before its lease ended at `until_us`."""
-    return record is None or record.heard_us + sealed_after_us() <= until_us
+    return record is None or _opens_us(record) <= until_us
 
 
 def set_aside(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> None:
@@ -146,7 +147,7 @@ class Openings:
         if record.gone and hub_us <= until_us:
             return  # it has left, and given its shares back
         if hub_us <= until_us:
-            self.opens_us = min(self.opens_us, record.heard_us + sealed_after_us())
+            self.opens_us = min(self.opens_us, _opens_us(record))
         elif opened_before(record, until_us):
             self.apart_until_us = max(self.apart_until_us, until_us)
         self.apart_until_us = max(self.apart_until_us, record.apart_until_us)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import astuple, fields
 from math import isfinite
 from struct import Struct
 from typing import Any, Final, cast
@@ -79,15 +79,11 @@ def _item_of(kind: str, name: Any, what: Any) -> Item:
     if kind == "shard":
         return [kind, *(getattr(what, field) for field in _META)]
     if kind == "node":
-        return [kind, name, what.seen_us, what.sequence, what.interval_us, what.lease_us, what.gone, *_sealed(what)]
+        return [kind, name, *astuple(what)]
     if kind == "account":
         return [kind, name, what.seen_us, [[limit, *totals] for limit, totals in what.limits.items()]]
     entries = [[node, *(getattr(entry, field) for field in _ENTRY)] for node, entry in what.entries.items()]
     return [kind, *name, [getattr(what, field) for field in _CELL], entries]
-
-
-def _sealed(record: NodeRecord) -> tuple[int, int, int, int]:
-    return record.heard_us, record.apart_from_us, record.apart_until_us, record.back_us
 
 
 class LedgerReader:

@@ -38,6 +38,7 @@ from reconverge.kernel.cell import (
     Shard,
     closes_ns,
     floats,
+    has_share,
     lease_until_ns,
     low_water,
     measure,
@@ -137,8 +138,8 @@ class Edges:
     def rebase(self, cell: Cell, now_ns: int) -> bool:
         """Renumbers the key's window by the corrected time of the hub; returns whether the key has use to report."""
         measure(cell)
-        if cell.table.meter.fades and cell.base > 0 and not cell.shard.alone:
-            cell.at_hub = True  # a sealed share closes with the window in which it was opened
+        if has_share(cell):
+            cell.at_hub = True  # it closes with the window in which it was opened
         if floats(cell):
             cell.allowance = 0  # it was granted for a window that has another number now
         self._table.meter.rebase(cell, now_ns)

@@ -10,7 +10,7 @@ from math import ceil
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.meter import CellMeter, Memory
-from reconverge.kernel.cell import Cell, closes_ns
+from reconverge.kernel.cell import Cell, closes_ns, has_share
 from reconverge.limit.limit import Limit
 
 
@@ -95,8 +95,8 @@ class SlidingWindow(CellMeter):
         """Makes the current count the previous one, and starts the current count at zero."""
         if cell.at_hub:
             cell.allowance = 0  # a grant for the window before is void: it would count for longer here than at the hub
-        if cell.base > 0 and not cell.shard.alone:
-            # A sealed share, see `merge/sealing.py`. In the window before, the hub has set it aside already.
+        if has_share(cell):
+            # See `merge/sealing.py`. In the window before, the hub has set it aside already.
             opens = (epoch - 1) * self._window_ns >= cell.shard.opens_us * MICROSECOND_NS
             cell.at_hub = not opens
             cell.allowance = cell.base if opens else 0

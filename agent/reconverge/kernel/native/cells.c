@@ -57,7 +57,7 @@ open_window(const Terms *terms, Cell *cell, i64 steps, i64 epoch)
         if (cell->at_hub) {
             cell->allowance = 0; /* a grant for the window before is void */
         }
-        if (cell->base > 0 && !cell->shard->alone) { /* a sealed share */
+        if (has_share(terms, cell)) {
             i128 begins_ns = (i128)(epoch - 1) * terms->window_ns;
             cell->at_hub = begins_ns < (i128)cell->shard->opens_us * 1000;
             cell->allowance = cell->at_hub ? 0 : cell->base;

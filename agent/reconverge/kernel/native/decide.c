@@ -183,7 +183,7 @@ waits_in_vain(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
     if (passed_ns < terms->silence_ns && is_used_up(terms, cell)) {
         return is_certain(terms, cell, cost, false, now_ns);
     }
-    return cell->at_hub && (cell->base == 0 || terms->kind != FIXED) && passed_ns < VAIN_INTERVALS * terms->interval_ns &&
+    return cell->at_hub && !begins_with_base(terms, cell) && passed_ns < VAIN_INTERVALS * terms->interval_ns &&
            is_certain(terms, cell, cost, false, now_ns);
 }
 

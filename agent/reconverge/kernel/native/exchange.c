@@ -231,7 +231,7 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     }
     i64 used = meter_used(terms, cell, now_ns);
     double need = 0.0;
-    bool sealed = cell->base > 0 && terms->kind == SLIDING && !in_touch; /* a share outlasts pauses while the hub is away */
+    bool sealed = has_share(terms, cell) && !in_touch; /* a share outlasts pauses while the hub is away */
     if (used <= 0 && now_ns - cell->touched_ns >= 2 * terms->idle_ns && !sealed) {
         cell->allowance = cell->base = cell->overdraft = 0;
         if (!cell->held && !cell->unconfirmed) {
@@ -369,14 +369,14 @@ promise_follow_up(const Terms *terms, Cell *cell, i64 headroom, i64 now_ns)
         due_ns = cell->reported_ns + interval_ns;
     } else {
         i64 quiet_ns = now_ns - cell->touched_ns;
-        if (cell->at_hub && (cell->base == 0 || terms->kind == SLIDING)) {
+        if (cell->at_hub && !begins_with_base(terms, cell)) {
             quiet_ns = at_least(quiet_ns, terms->idle_ns); /* no allowance is held, and use fades at the hub as well */
         } else if (tight) {
             quiet_ns = at_most(quiet_ns, ALONE_INTERVALS_MAX * interval_ns);
         }
         due_ns = now_ns + at_least(at_most(quiet_ns, leaves_ns - now_ns), interval_ns);
     }
-    if (cell->base > 0 && terms->kind == FIXED && asks(terms, cell)) {
+    if (begins_with_base(terms, cell) && asks(terms, cell)) {
         /* The base allowance of the next window goes back if no request has come, as other nodes ask for it. */
         due_ns = at_most(due_ns, at_least(closes_ns(terms, cell), now_ns) + interval_ns);
     }
@@ -431,7 +431,7 @@ looks_ns(const Terms *terms, const Cell *cell, i64 now_ns)
 {
     i64 leaves_ns = cell->touched_ns + 2 * terms->idle_ns;
     i64 due_ns = now_ns + at_least(at_most(now_ns - cell->touched_ns, leaves_ns - now_ns), terms->silence_ns);
-    if (cell->base > 0 && terms->kind == FIXED && asks(terms, cell)) {
+    if (begins_with_base(terms, cell) && asks(terms, cell)) {
         due_ns = at_most(due_ns, at_least(closes_ns(terms, cell), now_ns) + terms->interval_ns);
     }
     i64 grid_ns = at_least(terms->silence_ns / GRID_PARTS, terms->interval_ns), phase_ns = terms->phase % grid_ns;

@@ -97,6 +97,20 @@ floats(const Terms *terms, const Cell *cell)
     return cell->at_hub && terms->kind == SLIDING;
 }
 
+/* Whether the node begins the key's next window with a base allowance. */
+static inline bool
+begins_with_base(const Terms *terms, const Cell *cell)
+{
+    return cell->base > 0 && terms->kind == FIXED;
+}
+
+/* Whether the base is a sealed share, with which no window begins while the node hears the hub. */
+static inline bool
+has_share(const Terms *terms, const Cell *cell)
+{
+    return cell->base > 0 && terms->kind == SLIDING && !cell->shard->alone;
+}
+
 /* ------------------------------------------------------------------ buckets */
 
 /* Whether this node keeps no allowance on the key, because the free part stays at the hub; fixed windows have bases. */

@@ -492,8 +492,8 @@ static int
 rebase(Store *store, Cell *cell, i64 now_ns)
 {
     measure(store, cell);
-    if (store->terms.kind == SLIDING && cell->base > 0 && !cell->shard->alone) {
-        cell->at_hub = true; /* a sealed share closes with the window in which it was opened */
+    if (has_share(&store->terms, cell)) {
+        cell->at_hub = true; /* it closes with the window in which it was opened */
     }
     if (floats(&store->terms, cell)) {
         cell->allowance = 0; /* it was granted for a window that now has another number */

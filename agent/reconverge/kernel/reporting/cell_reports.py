@@ -72,8 +72,10 @@ from reconverge.hub.report import ASKS, AT_HUB, FLOATS, FORGOTTEN, NOT_TAKEN, WA
 from reconverge.kernel.cell import (
     DEMAND_MAX,
     Cell,
+    begins_with_base,
     closes_ns,
     floats,
+    has_share,
     keeps_no_allowance,
     lease_until_ns,
     low_water,
@@ -132,7 +134,7 @@ def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> Ce
         table.meter.leave_hub(cell)
     used = table.meter.used(cell, now_ns)
     need = 0.0
-    sealed = cell.base > 0 and table.meter.fades and not in_touch  # a share outlasts pauses while the hub is away
+    sealed = has_share(cell) and not in_touch  # a share outlasts pauses while the hub is away
     if used <= 0 and now_ns - cell.touched_ns >= 2 * table.meter.idle_ns and not sealed:
         cell.allowance = cell.base = cell.overdraft = 0
         if not cell.held and not cell.unconfirmed:
@@ -397,7 +399,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
         due_ns = cell.reported_ns + interval_ns
     else:
         quiet_ns = now_ns - cell.touched_ns
-        if cell.at_hub and (cell.base == 0 or table.meter.fades):
+        if cell.at_hub and not begins_with_base(cell):
             quiet_ns = max(quiet_ns, table.meter.idle_ns)  # it holds no allowance, and its use fades at the hub as well
         elif tight:
             quiet_ns = min(quiet_ns, ALONE_INTERVALS_MAX * interval_ns)
@@ -410,7 +412,7 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
     if table.meter.slots and cell.used > 0 and not (tight and not alone):
         # Use that lasts has to be reported before the hub forgets it, but at most once in a lease.
         due_ns = now_ns + max(interval_ns, min(now_ns - cell.touched_ns, table.meter.idle_ns))
-    if cell.base > 0 and table.meter.aligned and _asks(cell):
+    if begins_with_base(cell) and _asks(cell):
         # The base allowance of the next window goes back if no request has come, as other nodes ask for it.
         due_ns = min(due_ns, max(closes_ns(cell), now_ns) + interval_ns)
     # The moments are on a grid, so that cells share their exchanges.

@@ -38,7 +38,7 @@ from typing import Final
 
 from reconverge.clock import seconds
 from reconverge.hub.headroom import NEED_MARGIN, REQUESTS_MIN
-from reconverge.kernel.cell import Cell, closes_ns
+from reconverge.kernel.cell import Cell, begins_with_base, closes_ns
 
 NEEDS_MIN: Final = 4
 """Charges may go unreported only if the cost that the node may still admit is this many times the cost expected until
@@ -124,7 +124,7 @@ def looks_ns(cell: Cell, now_ns: int, *, asks: bool) -> int:
     silence_ns = table.silence_ns
     leaves_ns = cell.touched_ns + 2 * table.meter.idle_ns
     due_ns = now_ns + max(silence_ns, min(now_ns - cell.touched_ns, leaves_ns - now_ns))
-    if cell.base > 0 and table.meter.aligned and asks:
+    if begins_with_base(cell) and asks:
         # The base allowance of the next window goes back if no request has come, as other nodes ask for it.
         due_ns = min(due_ns, max(closes_ns(cell), now_ns) + table.interval_ns)
     grid_ns = max(table.interval_ns, silence_ns // GRID_PARTS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil, inf
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, seconds
-from reconverge.kernel.cell import usable_allowance
+from reconverge.kernel.cell import begins_with_base, usable_allowance
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Cell, Decision
 from reconverge.kernel.reporting.requests import take_interest
@@ -77,8 +77,7 @@ def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool
     """
     if now_ns - cell.heard_ns < table.silence_ns and is_used_up(cell):
         return nothing_free_ns(table, cell, cost, now_ns) > 0
-    begins_anew = cell.base > 0 and table.meter.aligned
-    if not cell.at_hub or begins_anew or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
+    if not cell.at_hub or begins_with_base(cell) or now_ns - cell.heard_ns >= VAIN_INTERVALS * table.interval_ns:
         return False
     return nothing_free_ns(table, cell, cost, now_ns) > 0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ from reconverge.limit.limit import CONCURRENCY, PACED
 from reconverge.policies import NODES, STRICT, Policy, choose
 from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS
 from reconverge.simulation.explore.world import DEAR, KEY, LATE_MAX, SECOND, SmallWorld
-from reconverge.simulation.reckless import SilenceCount, is_reckless, reckless_if
+from reconverge.simulation.reckless import SilenceCount, bound, is_reckless, reckless_if
 
 LATE: Final = "late"
 SECOND_KEY: Final = "second key"
@@ -298,23 +298,13 @@ GRAINS: Final = (FINE, COARSE)
 exchange."""
 
 
-EARLY_CONSTANTS: Final = ((headroom, "SEALED_AFTER_S", 0), (headroom, "SEALED_INTERVALS", 0), (syncer, "CELLS_MAX", 1))
-
-
-@contextmanager
-def opened_at_once() -> Iterator[None]:
-    """Returns a block in which a node waits for nothing but the windows before it opens its sealed shares.
-
-    Its batches have room for one key, so that a node that comes back reports its keys one after the other.
-    """
-    proper = [getattr(module, name) for module, name, _ in EARLY_CONSTANTS]
-    for module, name, value in EARLY_CONSTANTS:
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for (module, name, _), value in zip(EARLY_CONSTANTS, proper, strict=True):
-            setattr(module, name, value)
+OPENED_AT_ONCE: Final[Mapping[tuple[str, str], int]] = {
+    (headroom.__name__, "SEALED_AFTER_S"): 0,
+    (headroom.__name__, "SEALED_INTERVALS"): 0,
+    (syncer.__name__, "CELLS_MAX"): 1,
+}
+"""The constants with which a node waits for nothing but the windows before it opens its sealed shares. Its batches have
+room for one key, so that a node that comes back reports its keys one after the other."""
 
 
 class Exploration(NamedTuple):
@@ -366,8 +356,7 @@ class Exploration(NamedTuple):
     @contextmanager
     def constants(self) -> Iterator[SilenceCount]:
         """Returns a block in which silence and sealed shares have the constants of the case, or those of production."""
-        opens: AbstractContextManager[None] = opened_at_once() if EARLY in self.more else nullcontext()
-        with reckless_if(wanted=RECKLESS in self.more) as count, opens:
+        with reckless_if(wanted=RECKLESS in self.more) as count, bound(OPENED_AT_ONCE if EARLY in self.more else {}):
             yield count
 
     def __str__(self) -> str:

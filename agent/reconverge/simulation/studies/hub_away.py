@@ -46,7 +46,6 @@ class AwayTask:
     nodes: int
     spread: str
     policy: Policy
-    algorithm: str = SLIDING_WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class AwayRow:
 
 def measured(task: AwayTask) -> AwayRow:
     """Simulates one task with each of the seeds."""
-    limit = Limit(task.quota, WINDOW_S, algorithm=task.algorithm)
+    limit = Limit(task.quota, WINDOW_S, algorithm=SLIDING_WINDOW)
     windows = CALM_WINDOWS + OUT_WINDOWS + AFTER_WINDOWS
     experiment = Experiment(
         Fleet(task.nodes, limit, INTERVAL_NS, asks=AskSettings(WITHIN_NS)),
@@ -92,7 +91,7 @@ def measured(task: AwayTask) -> AwayRow:
         for node in range(task.nodes):
             quota = limit.quota // task.nodes + (node < limit.quota % task.nodes)
             if quota > 0:
-                part = Limit(quota, WINDOW_S, algorithm=task.algorithm)
+                part = Limit(quota, WINDOW_S, algorithm=SLIDING_WINDOW)
                 static.update(_admitted(part, [request for request in asked if request.node == node]))
 
     def lost_pct(admitted: Counter[int], first: int, end: int) -> float:
@@ -120,12 +119,9 @@ def _asked(number: int, one: SimulatedArrival, limit: Limit) -> DecidedRequest:
 
 
 def _admitted(limit: Limit, asked: list[DecidedRequest]) -> Counter[int]:
-    """Returns the cost that one limiter admits of these requests, by window."""
+    """Returns the cost that one limiter admits of these requests for one key, by window."""
     ideal, _ = ideal_admissions(limit, asked, settle_after_ns=0)
-    admitted = Counter[int]()
-    for (_, epoch), cost in ideal.items():
-        admitted[epoch] += cost
-    return admitted
+    return Counter({epoch: cost for (_, epoch), cost in ideal.items()})
 
 
 def tasks() -> Iterator[AwayTask]:

@@ -712,7 +712,7 @@ end
 
 -- ------------------------------------------------------------------ merge/sealing.py
 
-local heard_of, note_opening, is_apart, set_aside, open_share, unsure, raise_share
+local heard_of, note_opening, opened_before, is_apart, set_aside, open_share, unsure, raise_share
 do
   local SEALED_AFTER_S, SEALED_INTERVALS -- from hub/headroom.py
   local sealed_after_us = SEALED_AFTER_S * 1000000
@@ -734,7 +734,7 @@ do
     return heard
   end
 
-  local function opened_before(record, until_us)
+  function opened_before(record, until_us)
     return not record or record[6] + sealed_after_us <= until_us
   end
 
@@ -749,22 +749,20 @@ do
     meta.apart_until_us = max(meta.apart_until_us, record[8])
   end
 
-  -- Makes an opened share the allowance of the current entry; with `until_us`, only of a node that may have opened it
-  -- before then. Returns whether it changes the entry.
-  function set_aside(record, until_us)
-    if until_us and not (rule.seals and opened_before(record, until_us)) then return false end
+  -- Whether a node may open its shares in the cell's window or the next.
+  function is_apart(record)
+    return record[6] + sealed_after_us <= cell_epoch * window_us
+  end
+
+  -- Makes an opened share the allowance of the current entry. Returns whether that changes the entry.
+  function set_aside()
     if entry_base <= entry_allowance then return false end
     entry_allowance, entry_vouchers = entry_base, 0
     entry_debt = min(entry_debt, max(0, ceil(used_of(entry_current, entry_previous)) - entry_allowance))
     return true
   end
 
-  -- Whether a node may open its shares in the cell's window or the next.
-  function is_apart(record)
-    return record[6] + sealed_after_us <= cell_epoch * window_us
-  end
-
-  -- The same for a node that may have opened the share in the cell's window or the one before.
+  -- The same for a node whose use of an opened share may count in the cell's window.
   function open_share(record)
     if entry_base == 0 or not rule.seals then return false end
     if record then
@@ -1155,7 +1153,7 @@ local function scan_others(key, fields)
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
       if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
         if left and entry_allowance == 0 and entry_overdraft <= entry_debt then entry_overdraft = 0 end
-        set_aside(record, seen_us + lease_us)
+        if rule.seals and opened_before(record, seen_us + lease_us) then set_aside() end
         local held = entry_allowance > 0 or entry_overdraft > 0
         local idle_us = held and seen_us + lease_us or entry_seen_us
         depart(idle_us)
@@ -1204,7 +1202,7 @@ local function scan(key, own)
   if bucket then keep_pool(key) end
   clear()
   float_held, float_current, float_previous, float_vouchers = 0, 0, 0, 0
-  rule.shares = {}
+  if rule.seals then rule.shares = {} end
   if dated then
     expire()
     cell_filled_us = WHOLE_MAX
@@ -1233,21 +1231,24 @@ local function scan(key, own)
     debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers
 end
 
--- Whether a scan is due; called when the last one is at least an interval ago, or when there was none.
-local function due(scanned_ago_us)
-  local CALM_INTERVALS -- from merge/rule.py
-  if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
-  if scanned_ago_us >= CALM_INTERVALS * rule.interval_us then return true end
-  return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule_capacity
-    or cell_scanned_us <= stirred_us or hub_us > calm_us
-end
+local wants_scan
+do -- Lua allows a function 200 local variables
+  -- Whether a scan is due; called when the last one is at least an interval ago, or when there was none.
+  local function due(scanned_ago_us)
+    local CALM_INTERVALS -- from merge/rule.py
+    if cell_scanned_us == 0 or scanned_ago_us < 0 then return true end
+    if scanned_ago_us >= CALM_INTERVALS * rule.interval_us then return true end
+    return cell_restless ~= 0 or dated or cell_first ~= '' or entry_ask > 0 or cell_capacity < rule_capacity
+      or cell_scanned_us <= stirred_us or hub_us > calm_us
+  end
 
--- Whether all entries must be read now, and whether capacity may be granted: not if that is uncertain without a scan.
-local function wants_scan(used)
-  local uncertain, scanned_ago_us = unsure(), hub_us - cell_scanned_us
-  if scans_left <= 0 then return false, not uncertain end
-  local long_ago = scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0
-  return uncertain or long_ago and due(scanned_ago_us) or needs_all(used), true
+  -- Whether all entries must be read now, and whether capacity may be granted: not if that is uncertain without a scan.
+  function wants_scan(used)
+    local uncertain, scanned_ago_us = unsure(), hub_us - cell_scanned_us
+    if scans_left <= 0 then return false, not uncertain end
+    local long_ago = scanned_ago_us < 0 or scanned_ago_us >= rule.interval_us or cell_scanned_us == 0
+    return uncertain or long_ago and due(scanned_ago_us) or needs_all(used), true
+  end
 end
 
 local function epoch_of(known)
