@@ -44,8 +44,8 @@ from reconverge_sync.merge.ledger import Entry, Floating, LedgerCell, LimitRule,
 
 SEALED_REQUESTS = 2
 """A node gets a share of a key for which all nodes have had at least this many requests in this window and the last."""
-APART_KEPT_US = 2 * SEALED_WINDOW_MAX_S * 1_000_000
-"""For how long it matters that a node was apart, in microseconds: no use in a window counts for longer."""
+APART_KEPT_US = 3 * SEALED_WINDOW_MAX_S * 1_000_000
+"""For how long it matters that a node was apart, in microseconds: `may_have_opened` looks at three windows."""
 AHEAD_US = 1_000_000
 """By how much a node's clock may be ahead of the hub's, in microseconds, when it opens a window."""
 
