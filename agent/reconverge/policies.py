@@ -39,7 +39,9 @@ OVERSHOOT_MAX = 1.0
 HUB: Final = "hub"
 NODES: Final = "nodes"
 SHARE: Final = "share"
-"""The `cold_allowance` of a node's share of the quota: the quota divided by the number of nodes."""
+"""The `cold_allowance` of a node's share of the quota: the quota divided by the number of nodes. As the value of
+`when_hub_is_away`: a node goes on with its own parts of the quotas."""
+ADMIT: Final = "admit"
 
 
 class View(NamedTuple):
@@ -168,6 +170,9 @@ class Policy:
     scarce: str = HUB
     """Where the last few free requests of a key are kept while requests in doubt ask the hub: at the hub, which grants
     what each of them asks for, or at the nodes, to which the hub grants allowances in advance."""
+    when_hub_is_away: str = SHARE
+    """How a node decides while the hub does not answer it: SHARE, by its allowances and sealed shares as always; ADMIT,
+    as `naive`, so that each node admits up to the whole quota."""
 
     @property
     def keeps_at_hub(self) -> bool:
@@ -182,12 +187,13 @@ class Policy:
     def bound(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
         """Returns the most cost above the capacity that all nodes together may admit in one window.
 
-        What nodes admit that have never had an answer about the key comes on top; see `cold`.
+        What nodes admit that have never had an answer about the key comes on top; see `cold`. With ADMIT this is the
+        bound while nodes are cut off from the hub; otherwise the bound is that of SHARE.
         """
+        if math.isinf(self.max_overshoot) or self.merged_only or self.when_hub_is_away == ADMIT:
+            return float(capacity * (nodes - 1))
         if self.max_overshoot == 0:
             return 0.0
-        if math.isinf(self.max_overshoot) or self.merged_only:
-            return float(capacity * (nodes - 1))
         return capacity * self.max_overshoot + nodes * cost_max
 
     def cold(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
@@ -220,6 +226,7 @@ def choose(
     max_overshoot: float | None = None,
     cold_allowance: float | str | None = None,
     scarce: str | None = None,
+    when_hub_is_away: str | None = None,
     default: Policy = BALANCED,
 ) -> Policy:
     """Returns the policy `name`, or the one that `max_overshoot` implies, with the other settings that are not None.
@@ -258,10 +265,27 @@ def choose(
                 problem += "; limits on what is in progress are strict; add policy='balanced'"
             raise InvalidSetting("cold_allowance", cold_allowance, problem)
         policy = replace(policy, cold_allowance=cold_allowance if cold_allowance == SHARE else float(cold_allowance))
-    return policy if scarce is None else _with_scarce(policy, scarce)
+    return _with_scarce(_with_away(policy, when_hub_is_away), scarce)
+
+
+def _with_away(policy: Policy, when_hub_is_away: object) -> Policy:
+    if when_hub_is_away is None:
+        return policy
+    if when_hub_is_away not in (SHARE, ADMIT):
+        problem = (
+            f"must be {SHARE!r} (each node goes on with its own part of a quota) or {ADMIT!r} (each node admits up to"
+            " the whole quota)"
+        )
+        raise InvalidSetting("when_hub_is_away", when_hub_is_away, problem)
+    if math.isinf(policy.max_overshoot):
+        problem = f"has no effect in {policy.name!r}, which goes on admitting without the hub anyway; leave it out"
+        raise InvalidSetting("when_hub_is_away", when_hub_is_away, problem)
+    return replace(policy, when_hub_is_away=str(when_hub_is_away))
 
 
 def _with_scarce(policy: Policy, scarce: object) -> Policy:
+    if scarce is None:
+        return policy
     if scarce not in (HUB, NODES):
         raise InvalidSetting(
             "scarce",

@@ -1,9 +1,9 @@
 """The CPU time that keys far from their limits take of a Redis, with silence and without.
 
-Run as `python -m bench.capacity.silence`; prints tab-separated rows. Each of NODES nodes asks about each key once in
+Run as `python -m bench.capacity.silence`; prints tab-separated rows. Each node asks about each key once in
 each sync interval or more often, for at most a tenth of the limit. The fleet with silence is measured for a whole
 window, with its beginning, and the other one for a fifth of a window, in virtual time. The rows of MANY keys are the
-line through the two sizes before them.
+line through the two sizes before them. A single node stands for callers that always come to the same node.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Final
 
 from bench.capacity.fleet import Fleet, Shape
@@ -20,7 +21,7 @@ from reconverge.clock import SECOND_NS
 from reconverge.hub.headroom import SILENCE_MAX_S
 from reconverge.limit import Limit
 
-NODES: Final = 4
+NODES: Final = (1, 4)
 ASKED: Final = 20
 """The limit, as a multiple of one request on each node in each interval. A key is asked about again with each report,
 so at most twice in an interval."""
@@ -34,19 +35,21 @@ report in each interval."""
 LOUD_SHARE: Final = 5
 """The fleet without silence is measured for a window divided by this number: each interval is like any other."""
 HEADS: Final = (
-    "window s", "interval s", "keys", "reports/s without", "reports/s with", "times fewer",
+    "nodes", "window s", "interval s", "keys", "reports/s without", "reports/s with", "times fewer",
     "% of a core without", "% of a core with", "times less",
 )  # fmt: skip
 
 
-def load_of(port: int, window_s: int, intervals: int, keys: int, max_silence_ns: int) -> tuple[float, float]:
+def load_of(
+    port: int, nodes: int, window_s: int, intervals: int, keys: int, max_silence_ns: int
+) -> tuple[float, float]:
     """Returns the reports per second of a fleet, and the share of a core that the server needs for them, in percent."""
     shape = Shape(
-        NODES,
+        nodes,
         keys,
         intervals=intervals,
         rounds=intervals if max_silence_ns else intervals // LOUD_SHARE,
-        limit=Limit(ASKED * NODES * intervals, window_s),
+        limit=Limit(ASKED * nodes * intervals, window_s),
         max_silence_ns=max_silence_ns,
         warmup=WARMUP if max_silence_ns else 2,
     )
@@ -61,12 +64,12 @@ def at_many(values: Sequence[float], sizes: Sequence[int]) -> float:
 
 
 def rows(port: int, sizes: Sequence[int]) -> Iterator[Sequence[object]]:
-    """Yields a row of the table for each window and size."""
-    for window_s, intervals in WINDOWS:
-        place = (window_s, window_s / intervals)
+    """Yields a row of the table for each number of nodes, window and size."""
+    for nodes, (window_s, intervals) in product(NODES, WINDOWS):
+        place = (nodes, window_s, window_s / intervals)
         found = []
         for keys in sizes:
-            of_both = (load_of(port, window_s, intervals, keys, each) for each in (0, SILENCE_MAX_S * SECOND_NS))
+            of_both = (load_of(port, nodes, window_s, intervals, keys, each) for each in (0, SILENCE_MAX_S * SECOND_NS))
             found.append([value for load in of_both for value in load])
             yield *place, keys, *_with_ratios(found[-1])
         line = [at_many(values, sizes) for values in zip(*found, strict=True)]

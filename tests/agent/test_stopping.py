@@ -5,6 +5,7 @@ Method: a real Redis that knows what was admitted, and a pace at which only the 
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -63,6 +64,27 @@ def test_decisions_go_on_after_a_stop(redis_server: RedisServer, make_agent: Mak
 
     assert 1 == len(exchange_threads())
     _one_more_exchange(agent)
+
+
+def test_a_decision_after_a_stop_is_logged(
+    redis_server: RedisServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each stop, and not for an agent that is started again on purpose."""
+    caplog.set_level(logging.WARNING, "reconverge")
+    agent = make_agent(redis_server.url)
+    login = agent.limit("login", NEVER_FULL)
+    introduce(login)
+    agent.stop()
+    agent.start()
+    login.allow("ada")
+    before = caplog.text.count("this agent was stopped")
+    agent.stop()
+
+    for key in ("ada", "bob", "eve"):
+        login.allow(key)
+
+    assert 0 == before
+    assert 1 == caplog.text.count("stop the agent after the last request")
 
 
 def test_every_start_has_a_new_name(redis_server: RedisServer, make_agent: MakeAgent) -> None:

@@ -38,6 +38,13 @@ COMPILED_ALGORITHMS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 """About which C decides; the others are decided in Python, on cells in C."""
 TEN_YEARS_S = 3660 * 86_400
 DAY_S = 86_400
+WAYS: list[Data] = [
+    *({"name": name} for name in POLICIES),
+    {"max_overshoot": 0.5},
+    {"name": "strict", "when_hub_is_away": "admit"},
+    {"when_hub_is_away": "admit"},
+]
+"""The settings of a limit's policy."""
 
 # -------------------------------------------------------------------- worlds
 
@@ -96,7 +103,7 @@ def worlds(draw: st.DrawFn, algorithm: str, *, alone: bool, several: bool = Fals
         "alone": alone,
         "limits": all_limits,
         "share": share,
-        "policy": draw(st.sampled_from([{"name": name} for name in POLICIES] + [{"max_overshoot": 0.5}])),
+        "policy": draw(st.sampled_from(WAYS)),
         "shards": draw(st.sampled_from([1, 1, 1, 3])),
         "keys_max": draw(st.sampled_from([1000, 1000, 3, 2])),
         "hub_ahead": draw(st.sampled_from([0.0, 0.000_000_123, -0.7, 1.9])),

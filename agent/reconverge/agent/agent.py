@@ -133,6 +133,10 @@ class Agent:
         scarce: "hub" or "nodes": where the last few requests of a quota are kept, for limits whose requests ask the hub
             in doubt. At the hub, no request is refused falsely, and most are refused while the hub is away; at the
             nodes it is the other way round. By default at the hub.
+        when_hub_is_away: how a node decides after a second (and three sync intervals) in which the hub answered no
+            exchange. "share", the default: by its own parts of the quotas, so that the fleet keeps its bound, and
+            refuses some requests that fit. "admit": as if the other nodes used nothing more, so that each node admits
+            up to the whole quota. When the hub is back, it counts all that was admitted.
         max_keys: the number of keys that are counted separately. When it is nearly reached, keys that are idle or used
             least are evicted; the hub or a small memory goes on counting them. A key for which there is no room shares
             one count with others, or is refused in `strict`.
@@ -189,6 +193,7 @@ class Agent:
         max_overshoot: float | None = None,
         cold_allowance: float | str | None = None,
         scarce: str | None = None,
+        when_hub_is_away: str | None = None,
         max_keys: int = 100_000,
         new_keys_max: int = NEW_KEYS_MAX,
         asks_max: int = ASKS_MAX,
@@ -223,9 +228,17 @@ class Agent:
             key_bytes_max=key_bytes_max,
             region_share=region_share,
         )
-        self._policy = choose(policy, max_overshoot=max_overshoot, cold_allowance=cold_allowance, scarce=scarce)
+        self._policy = choose(
+            policy,
+            max_overshoot=max_overshoot,
+            cold_allowance=cold_allowance,
+            scarce=scarce,
+            when_hub_is_away=when_hub_is_away,
+        )
         said = policy is not None or max_overshoot is not None
-        self._slots_policy = self._policy if said else choose(scarce=scarce, default=SLOTS_DEFAULT)
+        self._slots_policy = (
+            self._policy if said else choose(scarce=scarce, when_hub_is_away=when_hub_is_away, default=SLOTS_DEFAULT)
+        )
         self._switched: Switch = switch_as_said(switch)
         within_s(in_doubt)
         self._in_doubt = in_doubt
@@ -318,6 +331,7 @@ class Agent:
         max_overshoot: float | None = None,
         cold_allowance: float | str | None = None,
         scarce: str | None = None,
+        when_hub_is_away: str | None = None,
         sync_interval: Seconds | None = None,
         switch: Switch | None = None,
         cap: str | None = None,
@@ -350,7 +364,7 @@ class Agent:
         limiter = self._declared(
             name,
             quotas,
-            (policy, max_overshoot, cold_allowance, scarce),
+            (policy, max_overshoot, cold_allowance, scarce, when_hub_is_away),
             sync_interval=sync_interval,
             switch=switch,
             cap=cap,
@@ -371,6 +385,7 @@ class Agent:
         max_overshoot: float | None = None,
         cold_allowance: float | str | None = None,
         scarce: str | None = None,
+        when_hub_is_away: str | None = None,
         sync_interval: Seconds | None = None,
         switch: Switch | None = None,
         cap: str | None = None,
@@ -392,7 +407,7 @@ class Agent:
         limiter = self._declared(
             name,
             quotas_of(name, slots_of(limit, lease), costs=costs),
-            (policy, max_overshoot, cold_allowance, scarce),
+            (policy, max_overshoot, cold_allowance, scarce, when_hub_is_away),
             sync_interval=sync_interval,
             switch=switch,
             cap=cap,
@@ -415,7 +430,7 @@ class Agent:
         self,
         name: str,
         quotas: dict[str, Limit],
-        daring: tuple[str | None, float | None, float | str | None, str | None],
+        daring: tuple[str | None, float | None, float | str | None, str | None, str | None],
         *,
         sync_interval: Seconds | None,
         switch: Switch | None,
@@ -425,20 +440,21 @@ class Agent:
     ) -> Limiter:
         """Declares a limit with these quotas, by the settings that rate limits and slots share. Returns its limiter.
 
-        `daring` holds `policy`, `max_overshoot`, `cold_allowance` and `scarce`; `parents` are the tables of the limit
-        whose share this is, and `terms` define the bans.
+        `daring` holds `policy`, `max_overshoot`, `cold_allowance`, `scarce` and `when_hub_is_away`; `parents` are the
+        tables of the limit whose share this is, and `terms` define the bans.
         """
         sync_interval = in_seconds(sync_interval)
         self._check_switch_and_interval(switch, sync_interval, quotas)
         slots = any(quota.slots for quota in quotas.values())
         chosen = self._policy_for(slots=slots)
-        if daring != (None, None, None, None):
-            policy, max_overshoot, cold_allowance, scarce = daring
+        if any(setting is not None for setting in daring):
+            policy, max_overshoot, cold_allowance, scarce, when_hub_is_away = daring
             chosen = choose(
                 policy,
                 max_overshoot=max_overshoot,
                 cold_allowance=cold_allowance,
                 scarce=scarce,
+                when_hub_is_away=when_hub_is_away,
                 default=SLOTS_DEFAULT if slots else BALANCED,
             )
         if cap is not None:

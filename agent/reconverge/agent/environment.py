@@ -62,6 +62,7 @@ KNOWN: Final = frozenset(
         "STOP_TIMEOUT",
         "SWITCH",
         "SYNC_INTERVAL",
+        "WHEN_HUB_IS_AWAY",
         "WIDE_HUB",
     )
 )

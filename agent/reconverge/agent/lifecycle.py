@@ -81,6 +81,8 @@ class Lifecycle:
         """Makes the agent a new node, with a name that the hub does not know."""
         now_ns = self._clock.monotonic_ns()
         self.runner = None
+        self._stopped = False
+        """Whether the caller has stopped the exchanges, and nothing has begun them again."""
         self.syncers = [
             Syncer(self._kernel, shard=shard.index, random=Random(), new_name=_new_name, now_ns=now_ns)
             for shard in self._kernel.shards
@@ -111,6 +113,7 @@ class Lifecycle:
     def stop(self, timeout_s: float) -> None:
         """Stops the exchanges after a last report, and waits at most `timeout_s` seconds for that."""
         self.exchanges.stops += 1
+        self._stopped = not self._kernel.alone
         owner = self.exchanges.owner
         if self.runner is None and owner is None:
             return
@@ -138,6 +141,7 @@ class Lifecycle:
 
     async def stop_task(self, runner: TaskRunner, timeout_s: float) -> None:
         """Stops the task `runner` after a last report, in the running event loop."""
+        self._stopped = True
         await runner.stop(timeout_s)
         if not runner.left:  # its task had been cancelled, together with the one that leaves here
             await self.succeed(TaskRunner).stop(timeout_s)
@@ -179,6 +183,7 @@ class Lifecycle:
         """Starts a runner of class `kind`, which begins to exchange when the present runner has ended. Returns it."""
         # Stored before it is started: an error in between leaves a runner that never begins, and is soon replaced.
         self.runner = runner = kind(self.exchanges)
+        self._stopped = False
         self._register()
         if self._in_use is not None:
             self._in_use.begins()
@@ -221,6 +226,12 @@ class Lifecycle:
             runner.wake()
         elif not self.ended:
             self.required.begins_unchecked()
+            if self._stopped:
+                logger.warning(
+                    "reconverge: this agent was stopped, and a request that came after that starts its exchanges with"
+                    " %s again, as a new node; stop the agent after the last request",
+                    self.hub_name,
+                )
             try:
                 self.start()  # a decision does not wait for the hub, whether it is required or not
             except RuntimeError as error:  # no thread can be started now: a later decision will try again

@@ -28,7 +28,8 @@ from reconverge.hub.checking.answers import check_answer
 from reconverge.hub.port import Blocking, Hub
 from reconverge.hub.registry import advice_about
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel import TURN_NS, first_odd_cell
+from reconverge.kernel import TURN_NS, Kernel, first_odd_cell
+from reconverge.policies import ADMIT
 from reconverge.runtime.log_throttle import LoggedOnce, LogThrottle
 from reconverge.runtime.threads import WakeEvent
 
@@ -227,14 +228,20 @@ class Exchanges(Ownership):
         self._log.note(now_ns)
         logger.log(
             logging.ERROR if error.misconfigured else logging.WARNING,
-            "reconverge: the hub %s is unavailable%s (%s)%s; %s; deciding from memory until it answers",
+            "reconverge: the hub %s is unavailable%s (%s)%s; %s; deciding from memory until it answers%s",
             self._hub_name,
             f" for keys of shard {self._syncers.index(syncer)}" if len(self._syncers) > 1 else "",
             str(error).rstrip("."),
             ", probably because of a wrong setting, which will not pass by itself" if error.misconfigured else "",
             advice_about(self._hub_name),
+            self._admitting(syncer.kernel),
             extra={"hub": self._hub_name, "kind": error.kind},
         )
+
+    @staticmethod
+    def _admitting(kernel: Kernel) -> str:
+        names = [name for name, table in kernel.tables.items() if table.policy.when_hub_is_away == ADMIT]
+        return f"; each node admits up to the whole quota of {', '.join(map(repr, names))}" if names else ""
 
     def _note_recovery(self, syncer: Syncer) -> None:
         self.troubles.pop(syncer, None)

@@ -59,6 +59,9 @@ SILENCE_SHARE: Final = 6
 UNUSED_SILENCE_NS: Final = 10 * SECOND_NS
 """The time between two exchanges with a shard to which the node has reported nothing yet, so that the shard can lose
 nothing of this node's."""
+AWAY_NS: Final = SECOND_NS
+AWAY_INTERVALS: Final = 3
+"""A hub counts as away if exchanges have failed for AWAY_NS and for AWAY_INTERVALS sync intervals, two at least."""
 HUB_FULL_NS: Final = 30 * SECOND_NS
 HUB_FULL_INTERVALS: Final = 30
 """The number of sync intervals for which a hub counts as full after it had no room for a key. Within them the node
@@ -150,6 +153,8 @@ class Syncer:
         self._failures: Counter[str] = Counter()
         self._failures_in_a_row = 0
         self._failing = ""
+        self._failing_since_ns = NEVER_NS
+        """When the first of the last exchanges in a row began that the hub has not answered."""
         self._beginnings = 0
         """The number of answers in a row after which this node had to start over: under another name, or because the
         hub had lost its data."""
@@ -432,6 +437,7 @@ class Syncer:
         self._generation = answer.generation
         self._answered = True
         shard.acked_ns = sent_ns
+        shard.away = 0
         shard.met_ns = min(shard.met_ns, now_ns)
         if batch.leaving:
             self.left = True
@@ -491,6 +497,10 @@ class Syncer:
         self._take_back()
         self._regular.all_at(max(now_ns, self._started_ns + self._delay_ns(self._failures_in_a_row)))
         self._shard.note_in_vain()
+        if self._failures_in_a_row == 1:
+            self._failing_since_ns = self._started_ns
+        elif now_ns - self._failing_since_ns >= max(AWAY_INTERVALS * self._kernel.interval_ns, AWAY_NS):
+            self._shard.away = 1
         self._shard.wake_askers()
 
     def _begin_anew(self, now_ns: int) -> None:

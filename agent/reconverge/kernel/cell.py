@@ -64,6 +64,7 @@ class Shard(Protocol):
     lease_until_ns: int
     leased_ns: int
     lost_ns: int
+    away: int
     met_ns: int
     attended_until_ns: int
     looks_ns: int

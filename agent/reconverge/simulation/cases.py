@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
+from math import ceil, isinf
 from random import Random
 from typing import Final
 
@@ -29,7 +29,7 @@ from reconverge.limit.limit import (
     TOKEN_BUCKET,
     Limit,
 )
-from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge.policies import ADMIT, BALANCED, STRICT, Policy
 from reconverge.settings import LEASE_INTERVALS_MIN, MILLION, SYNC_INTERVAL_MAX
 from reconverge.simulation.asked import Plans
 from reconverge.simulation.asker import draw_asks, perhaps_asks
@@ -82,6 +82,8 @@ SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
 SCARCE_SHARE: Final = 0.4
 """The fraction of *safety* cases, and of *elected* cases without a split network, whose limit is small for its number
 of nodes and whose requests ask the hub."""
+ADMITS_SHARE: Final = 0.3
+"""The share of cases of liveness whose nodes admit up to the whole quota while the hub is away."""
 AWAY_SHARE: Final = 0.3
 """The fraction of these *safety* cases in which nodes are away from the hub for long, so that sealed shares open."""
 AWAY_WINDOWS: Final = 14
@@ -423,4 +425,8 @@ def _liveness_case(random: Random, seed: int) -> Case:
     drawn = draw_faults(random, nodes, 0.2, 0.5)
     chosen = random.sample(sorted(drawn), random.randint(0, FAULTS_MAX))
     faults = tuple(drawn[name] for name in chosen)
-    return Case(LIVENESS, seed, draw_policy(random), Experiment(fleet, traffic, 1, 0, faults))
+    policy = draw_policy(random)
+    # Drawn by a generator of its own, so that the rest of the case stays as it was.
+    if not isinf(policy.max_overshoot) and Random(f"{LIVENESS} {seed} admits").random() < ADMITS_SHARE:
+        policy = replace(policy, when_hub_is_away=ADMIT)
+    return Case(LIVENESS, seed, policy, Experiment(fleet, traffic, 1, 0, faults))

@@ -41,6 +41,7 @@ VARIABLES: Final = {
     "max_overshoot": "RECONVERGE_MAX_OVERSHOOT",
     "cold_allowance": "RECONVERGE_COLD_ALLOWANCE",
     "scarce": "RECONVERGE_SCARCE",
+    "when_hub_is_away": "RECONVERGE_WHEN_HUB_IS_AWAY",
     "max_keys": "RECONVERGE_MAX_KEYS",
     "new_keys_max": "RECONVERGE_NEW_KEYS_MAX",
     "asks_max": "RECONVERGE_ASKS_MAX",
@@ -62,7 +63,17 @@ FILE: Final = "RECONVERGE_CONFIG"
 """The environment variable with the path of the file, used if the program gives no path."""
 LIVE: Final = frozenset({"sync_interval", "min_sync_interval", "switch", "limits"})
 """The settings of an agent that a reload can change."""
-FIXED: Final = ("parent", "policy", "max_overshoot", "cold_allowance", "scarce", "cap", "block_after", "block_for")
+FIXED: Final = (
+    "parent",
+    "policy",
+    "max_overshoot",
+    "cold_allowance",
+    "scarce",
+    "when_hub_is_away",
+    "cap",
+    "block_after",
+    "block_for",
+)
 """The settings of a limit that a reload cannot change."""
 LIMITS: Final = "limits"
 ARGUMENTS: Final = "arguments"
@@ -84,6 +95,7 @@ class LimitSettings(BaseModel):
     max_overshoot: float | None = None
     cold_allowance: float | Literal["share"] | None = None
     scarce: str | None = None
+    when_hub_is_away: str | None = None
     sync_interval: float | None = None
     switch: str | None = None
     cap: str | None = None
@@ -114,6 +126,7 @@ class Settings(BaseSettings):
     max_overshoot: float | None = None
     cold_allowance: float | Literal["share"] | None = None
     scarce: str | None = None
+    when_hub_is_away: str | None = None
     max_keys: int | None = None
     new_keys_max: int | None = None
     asks_max: int | None = None

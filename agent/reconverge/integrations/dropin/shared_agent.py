@@ -30,7 +30,7 @@ NUMBERS: Final = (
     "stop_timeout",
 )
 WHOLE_NUMBERS: Final = ("max_keys", "new_keys_max", "asks_max")
-OTHERS: Final = ("namespace", "policy", "scarce", "clock", "settings_secret", "credentials")
+OTHERS: Final = ("namespace", "policy", "scarce", "when_hub_is_away", "clock", "settings_secret", "credentials")
 """Settings of `Agent` that a storage accepts, too, with the same meaning."""
 NOT_IN_URIS: Final = frozenset(("clock", "settings_secret", "credentials"))
 """Arguments that cannot be in a URI, or should not, because URIs are printed."""

@@ -18,11 +18,11 @@ term(PyObject *terms, const char *name, i64 *value)
 static int
 read_terms(PyObject *terms, Terms *t)
 {
-    i64 kind, keeps_allowances, merged_only, policy, soft, small_allowances;
+    i64 kind, keeps_allowances, merged_only, policy, soft, small_allowances, admits_when_away;
     PyObject *cold = PyDict_GetItemString(terms, "cold_allowance");
     if (cold == NULL || term(terms, "kind", &kind) || term(terms, "keeps_allowances", &keeps_allowances) ||
         term(terms, "merged_only", &merged_only) || term(terms, "policy", &policy) || term(terms, "soft", &soft) ||
-        term(terms, "small_allowances", &small_allowances) ||
+        term(terms, "small_allowances", &small_allowances) || term(terms, "admits_when_away", &admits_when_away) ||
         term(terms, "window_ns", &t->window_ns) || term(terms, "quota", &t->quota) ||
         term(terms, "capacity", &t->capacity) || term(terms, "own_part", &t->own_part) || term(terms, "nominal", &t->nominal) ||
         term(terms, "cost_max", &t->cost_max) || term(terms, "interval_ns", &t->interval_ns) ||
@@ -43,6 +43,7 @@ read_terms(PyObject *terms, Terms *t)
     t->policy = (int)policy;
     t->soft = soft;
     t->small_allowances = small_allowances;
+    t->admits_when_away = admits_when_away;
     /* The drain per nanosecond, and the level of a bucket times its capacity, have to fit into 128 bits. */
     t->level_max = ((i128)1 << 110) / t->capacity;
     t->plain = t->kind != BUCKET || (i128)t->quota * t->capacity <= (i128)1 << 66;

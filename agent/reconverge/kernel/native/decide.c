@@ -146,7 +146,12 @@ spare_beyond(const Store *store, Cell *cell, i64 cost, i64 now_ns)
 {
     const Terms *terms = &store->terms;
     i64 allowance = usable_allowance(terms, cell, now_ns), reach = allowance;
-    if (!cell->shard->alone) {
+    if (cell->shard->alone) {
+        return meter_spare(terms, cell, allowance, now_ns);
+    }
+    if (UNLIKELY(cell->shard->away && terms->admits_when_away)) {
+        reach = away_reach(terms, cell, cost, now_ns);
+    } else {
         reach = is_heard(cell) ? policy_reach(terms, cell, allowance, cost, now_ns) : cold_reach(store, cell, cost, now_ns);
     }
     return meter_spare(terms, cell, at_least(reach, allowance), now_ns);

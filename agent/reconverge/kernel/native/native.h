@@ -150,7 +150,7 @@ PyObject *put_forward(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* Whole numbers of ShardState, which is a subclass in Python. */
 #define SHARD_FIELDS(X)                                                                                              \
     X(index) X(offset_ns) X(lag_ns) X(late_ns) X(round_trip_ns) X(acked_ns) X(lease_until_ns) X(unconfirmed)         \
-    X(leased_ns) X(lost_ns) X(not_taken) X(nodes) X(opens_us)                                                        \
+    X(leased_ns) X(lost_ns) X(not_taken) X(nodes) X(opens_us) X(away)                                                        \
     X(attended_until_ns) X(looks_ns) X(regular_ns) X(begins_ns) X(early_ns) X(refreshed_ns) X(under_way_ns)
 
 #define DECLARE(name) i64 name;
@@ -251,7 +251,7 @@ enum { STRICT, BALANCED, AVAILABLE, NAIVE };
 /* The attributes of a Table by which this kernel decides about its limit, if it supports the limit. */
 typedef struct {
     bool plain; /* whether C supports the limit; if not, the other fields mean nothing */
-    bool keeps_allowances, merged_only, soft, small_allowances;
+    bool keeps_allowances, merged_only, soft, small_allowances, admits_when_away;
     int kind, policy;
     i64 window_ns, quota, capacity, own_part, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
         lease_ns, relearns_ns, lowered_ns, lowered_from, silence_ns, phase;

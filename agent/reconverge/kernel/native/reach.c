@@ -112,6 +112,15 @@ cold_reach(const Store *store, Cell *cell, i64 cost, i64 now_ns)
     return nodes > 0 ? at_least((room + nodes - 1) / nodes, at_most(cost, room)) : room;
 }
 
+/* While the hub is away: the quota, less what others are known to have used. */
+i64
+away_reach(const Terms *terms, const Cell *cell, i64 cost, i64 now_ns)
+{
+    View view;
+    look(terms, cell, 0, cost, now_ns, &view);
+    return left_beside(cell, view.heard) - terms->withheld;
+}
+
 i64
 policy_reach(const Terms *terms, const Cell *cell, i64 allowance, i64 cost, i64 now_ns)
 {

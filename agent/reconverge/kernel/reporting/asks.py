@@ -102,6 +102,8 @@ class AskState:
         the exchange loop was late.
 
         It is 0 until the second answer, because the first round trip also opens the connection."""
+        self.away = 0
+        """1 while the hub is away, that is, exchanges have failed for a second and three sync intervals; else 0."""
         self._in_vain_ns: int | None = None
         """The value of `acked_ns` when the hub last left a batch unanswered; None if it has not."""
 

@@ -18,7 +18,7 @@ from reconverge.kernel.engine import COMPILED, native
 from reconverge.kernel.reporting.batches import hear, look_again_at, rebase, report_or_drop
 from reconverge.kernel.table.lookup import use_if_left
 from reconverge.kernel.table.state import LimitState
-from reconverge.policies import AVAILABLE, BALANCED, NAIVE, SHARE, STRICT
+from reconverge.policies import ADMIT, AVAILABLE, BALANCED, NAIVE, SHARE, STRICT
 
 KINDS: Final[dict[type, int]] = {FixedWindow: 0, SlidingWindow: 1, Bucket: 2}
 """The meters that the compiled kernel has, with their numbers in C; Python decides about limits with other meters."""
@@ -90,6 +90,7 @@ def _terms(table: LimitState) -> dict[str, Any] | None:
         "keeps_allowances": policy.keeps_allowances,
         "merged_only": policy.merged_only,
         "overshoot_milli": policy.overshoot_milli,
+        "admits_when_away": policy.when_hub_is_away == ADMIT,
         "policy": POLICIES[policy.reach],
         "cold_allowance": -1.0 if policy.cold_allowance == SHARE else policy.cold_allowance,
         "interval_ns": table.interval_ns,

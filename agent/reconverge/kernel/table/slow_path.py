@@ -14,7 +14,7 @@ from reconverge.kernel.reporting.silence import speaks_below
 from reconverge.kernel.table.explain import waits_in_vain
 from reconverge.kernel.table.lookup import check_size, look_up
 from reconverge.kernel.table.state import LimitState
-from reconverge.policies import FRESH_INTERVALS, SHARE, View
+from reconverge.policies import ADMIT, FRESH_INTERVALS, SHARE, View, naive
 
 
 def decide(table: LimitState, key: str, cost: int, now_ns: int) -> tuple[Cell, bool]:
@@ -153,6 +153,8 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
     allowance = usable_allowance(cell, now_ns)
     if cell.shard.alone:
         reach = allowance
+    elif admits_all(table, cell):
+        reach = max(allowance, away_reach(table, cell, cost, now_ns))
     elif not cell.heard:
         reach = max(allowance, cold_reach(table, cell, cost, now_ns))
     else:
@@ -165,6 +167,16 @@ def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: i
     if cell.at_hub or not table.keeps_spare:
         return allowance  # a request that needs more can ask the hub
     return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
+
+
+def admits_all(table: LimitState, cell: Cell) -> bool:
+    """Returns whether the hub is away, and the limit is to admit up to its whole quota on each node meanwhile."""
+    return bool(cell.shard.away) and table.policy.when_hub_is_away == ADMIT
+
+
+def away_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
+    """Returns the cost up to which `admits_all` lets a node go: the quota, less the known use of the other nodes."""
+    return naive(view_of(table, cell, 0, cost, now_ns)) - table.withheld
 
 
 def cold_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
