@@ -4,6 +4,10 @@ All nodes are cut off from the hub for OUT_WINDOWS windows, in which clients ask
 random or always at one node. The figures are the cost that was not admitted, in % of the cost that one central limiter
 admits in the same windows; beside them the same of a static division, in which each node is a limiter of an equal part
 of the quota, and what is left over goes to the first nodes.
+
+With `--partly`, the hub is away for some of the nodes, or now and then, or slow, or it fails over without its data. A
+window is exact for the nodes that have the hub if they admit what one central limiter admits to their requests of the
+quota less a part, rounded up, for each node that is cut off; the first two windows are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS
@@ -23,6 +28,7 @@ from reconverge.simulation.pattern import SimulatedArrival, Traffic
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
 from reconverge.simulation.studies.figures import PERCENT
 from reconverge.simulation.truth import DecidedRequest, ideal_admissions
+from reconverge.simulation.world import World
 
 QUOTAS: Final = (5, 12, 60)
 NODES: Final = (4, 8, 32)
@@ -36,6 +42,17 @@ AFTER_WINDOWS: Final = 3
 INTERVAL_NS: Final = 500 * MILLISECOND_NS
 WITHIN_NS: Final = 25 * MILLISECOND_NS
 SEEDS: Final = (1, 2, 3)
+_OUT: Final = f"@{CALM_WINDOWS}w+{OUT_WINDOWS}w"
+TROUBLES: Final = {
+    "one cut off": (f"cut:one{_OUT}",),
+    "half cut off": (f"cut:half{_OUT}",),
+    "all but one cut off": (f"cut:{{but_one}}{_OUT}",),
+    "flapping": tuple(f"cut:all@{CALM_WINDOWS + number}w+0.5w" for number in range(OUT_WINDOWS)),
+    "slow": (f"slow:10{_OUT}",),
+    "fails over without data": (f"down@{CALM_WINDOWS}w+0.2w", f"lose-data@{CALM_WINDOWS}.1w"),
+}
+"""Faults for OUT_WINDOWS windows, by their name. A flapping hub is away for every other half of a minute."""
+PART_NODES: Final = (4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,81 @@ def _admitted(limit: Limit, asked: list[DecidedRequest]) -> Counter[int]:
     return Counter({epoch: cost for (_, epoch), cost in ideal.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class PartTask:
+    """A limit per minute, the nodes that share it, and the kind of trouble, one of TROUBLES."""
+
+    quota: int
+    nodes: int
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartRow:
+    """The figures of one task over all seeds, in the windows of the trouble."""
+
+    task: PartTask
+    lost: float
+    """The cost that was not admitted, in % of what one central limiter admits."""
+    exact: float
+    """The windows that are exact for the nodes that have the hub, in % of those from the third on."""
+    over: float
+    broken: int
+
+
+def partly(task: PartTask) -> PartRow:
+    """Simulates one task in `strict` with each of the seeds."""
+    limit = Limit(task.quota, WINDOW_S, algorithm=SLIDING_WINDOW)
+    windows = CALM_WINDOWS + OUT_WINDOWS
+    experiment = Experiment(
+        Fleet(task.nodes, limit, INTERVAL_NS, asks=AskSettings(WITHIN_NS)),
+        Traffic("uniform", DEMAND),
+        windows,
+        CALM_WINDOWS,
+        tuple(fault.format(but_one=task.nodes - 1) for fault in TROUBLES[task.trouble]),
+    )
+    central, fleet, exact = 0, 0, list[bool]()
+    over, broken = 0.0, 0
+    for seed in SEEDS:
+        arrivals = experiment.arrivals(seed)
+        faults = experiment.faults_of(seed)
+        run = run_once(experiment, STRICT, arrivals, seed=seed)
+        over, broken = max(over, *run.over_pct), broken + len(run.broken)
+        central, fleet = central + run.ideal, fleet + run.admitted
+        away = frozenset[int]().union(*(fault.nodes for fault in faults if len(fault.nodes) < task.nodes))
+        decided = (
+            World(experiment.fleet, STRICT, faults, seed=seed)
+            .run(arrivals, until_ns=windows * limit.window_ns)
+            .by_quota[0]
+        )
+        exact += _exact(
+            limit, [one for one in decided if one.node not in away], len(away) * -(-task.quota // task.nodes)
+        )
+    return PartRow(task, PERCENT * (central - fleet) / central, PERCENT * sum(exact) / len(exact), over, broken)
+
+
+def _exact(limit: Limit, decided: list[DecidedRequest], apart: int) -> Iterator[bool]:
+    """Yields for each window whether these requests got what a central limiter of the quota less `apart` admits.
+
+    Begins with the third window of the trouble: in the second, the whole quota that was used before still fades.
+    """
+    quota = limit.quota - apart
+    ideal = _admitted(replace(limit, quota=quota), decided) if quota > 0 else Counter[int]()
+    got = Counter(one.epoch for one in decided if one.allowed)
+    first = min(one.epoch for one in decided)
+    for epoch in range(first + CALM_WINDOWS + 2, first + CALM_WINDOWS + OUT_WINDOWS):
+        yield got[epoch] >= ideal[epoch]
+
+
+def part_line(row: PartRow) -> str:
+    """Returns one line of the table of `--partly` in Markdown."""
+    task = row.task
+    return (
+        f"| {task.trouble} | {task.quota} | {task.nodes} | {row.lost:.0f} | {row.exact:.0f} | {row.over:.0f} "
+        f"| {row.broken} |"
+    )
+
+
 def tasks() -> Iterator[AwayTask]:
     """Yields the tasks of the table, row by row."""
     for policy in POLICIES:
@@ -145,13 +237,32 @@ HEAD: Final = """\
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 
+PART_HEAD: Final = """\
+| trouble | a minute | nodes | refused falsely, % | exact windows of the connected, % | over, most | broken |
+| --- | --- | --- | --- | --- | --- | --- |"""
+
+
+def part_tasks() -> Iterator[PartTask]:
+    """Yields the tasks of the table of `--partly`, row by row."""
+    for trouble, quota, nodes in product(TROUBLES, QUOTAS, PART_NODES):
+        yield PartTask(quota, nodes, trouble)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table row by row. Returns the exit status, 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=PROCESSES)
-    processes: int = parser.parse_args(arguments).processes
+    parser.add_argument(
+        "--partly", action="store_true", help="the hub is away for some nodes, or now and then, or slow"
+    )
+    options = parser.parse_args(arguments)
+    if options.partly:
+        print(PART_HEAD, flush=True)
+        for part in mapped(partly, list(part_tasks()), processes=options.processes):
+            print(part_line(part), flush=True)
+        return 0
     print(HEAD, flush=True)
-    for row in mapped(measured, list(tasks()), processes=processes):
+    for row in mapped(measured, list(tasks()), processes=options.processes):
         print(line(row), flush=True)
     return 0
 
