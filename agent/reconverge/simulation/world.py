@@ -209,7 +209,7 @@ class World:
         for key, charged in most.items():
             seen = observer.table.cells[key].used + observer.table.cells[key].others_current
             # Of a node whose lease has ended, all that it might have used counts as used.
-            if seen < least[key] - self._accounts.unreported[LIMIT_NAME] or (seen > charged and not lapses):
+            if seen < least[key] - self._accounts.unreported_of_keys[LIMIT_NAME] or (seen > charged and not lapses):
                 problems.append(f"{key}: {charged} was charged, but the hub reports {seen} to a node")
         return problems
 

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from reconverge.hub.report import Totals
-from reconverge.kernel import Kernel, Table, measure
+from reconverge.kernel import Cell, Kernel, Table, measure
 
 
 class AccountedKernel(Kernel):
@@ -47,6 +47,9 @@ class Accounts:
     def __init__(self) -> None:
         self.unreported: Counter[str] = Counter()
         """By limit, the cost that killed nodes had charged and the hub had not confirmed."""
+        self.unreported_of_keys: Counter[str] = Counter()
+        """The same summed up from the reports about keys. It may be more: a batch carries the sums of all charges, and
+        leaves out the keys about which the node is silent."""
         self._killed: Counter[str] = Counter()
         self._left_behind: Counter[str] = Counter()
         self._reported_again: Counter[str] = Counter()
@@ -62,6 +65,7 @@ class Accounts:
         self._killed += charged_by(tables)
         for table in tables:
             self.unreported[table.reported_as] += table.tallies[0].unconfirmed
+            self.unreported_of_keys[table.reported_as] += sum(map(_unreported, table.cells.values()))
         self._left_behind += kernel.left_behind
         self._reported_again += kernel.reported_again
 
@@ -92,6 +96,11 @@ class Accounts:
             for name in charged | known
             if not charged[name] - lost[name] <= known[name] <= charged[name] + reported_again[name]
         ]
+
+
+def _unreported(cell: Cell) -> int:
+    epoch, current, _ = cell.confirmed
+    return max(0, cell.used - current * (epoch == cell.epoch))
 
 
 def charged_by(tables: Iterable[Table]) -> Counter[str]:
