@@ -44,9 +44,9 @@ class DecidingStack(Protocol):
         ...
 
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
-        """Counts the refusal of a request that was admitted before, and has waited for its client.
+        """Counts the refusal of a request that was admitted first, and is refused after it has waited for its client.
 
-        Returns True if that ends the request; False if the refusing layer is in shadow, and refuses nothing.
+        Returns True if the refusal ends the request; False if the refusing layer is in shadow, and refuses nothing.
         """
         ...
 
@@ -91,7 +91,7 @@ class Admission(Unique):
         """Whether the request is over, and its slots are free."""
         self._refusal = refusal
         self._seen = False
-        """Whether the caller has read if the request may go on."""
+        """Whether the caller has looked at the decision, to learn if the request may go on."""
         self.would_refuse = would_refuse
         """The refusals by layers in shadow, which have no effect."""
 
@@ -126,9 +126,10 @@ class Admission(Unique):
                 ticket.finish(now_ns, outcome)
 
     def step_aside(self, *, begun: bool = True) -> None:
-        """Frees the request's slots while it waits for its client, which is no work of the service, until `go_on`.
+        """Frees the request's slots until `go_on` is called, because the request only waits for its client.
 
-        If `begun` is False, the request also ceases to count as demand: its body may not have come yet.
+        `begun` means that work on the request has begun. If it is False, as while the body is missing, the request also
+        no longer counts as demand of its class, for which slots are left free.
         """
         self.away += 1
         if self.away == 1:
@@ -159,7 +160,7 @@ class Admission(Unique):
         return None
 
     def drop(self) -> None:
-        """Leaves the end of this request to the next one: a finalizer, which calls this, may not wait for a lock."""
+        """Has the next request finish this one, because a finalizer, which calls this, may not wait for a lock."""
         if not self.finished:
             self._stack.lose(self, over=True)
 

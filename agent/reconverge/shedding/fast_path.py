@@ -19,8 +19,8 @@
 #     a layer that is off                               the layer is left out, as in the general way
 #     a limit that is off or in shadow                  its decision shows that, and nothing is given back then
 #
-# Tickets are made only when a caller reads them. Both ways end alike: a request that is finished or given back twice
-# counts once. `tests/shedding/test_fast_path.py` compares both ways.
+# Tickets are made only when a caller reads them. On both ways, a request that is finished or given back twice counts
+# once. `tests/shedding/test_fast_path.py` compares the fast path with the general way.
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ ORDER: Final = (RequestRate, AdaptiveConcurrency, FleetShedder, WorkerShedder)
 
 
 class Passage(Admission):
-    """The admission of a request by the fast path. It replaces the records of all layers, and is an `InSlot` itself."""
+    """The admission of a request by the fast path: one object in place of a record (ticket) for each layer.
+
+    It is the `InSlot` of the concurrency layer, too.
+    """
 
     # `FastPath.enter` sets what a constructor would: a constructor with so many arguments takes twice as long.
 
@@ -224,9 +227,9 @@ def fast_path_for(
     admitted: Sequence[Total],
     refused: Mapping[str, Sequence[Total]],
 ) -> FastPath | None:
-    """Returns the fast path through layers that are on; None if their kinds or their order do not allow it.
+    """Returns the fast path through `layers`, which are all on; None if their classes or their order do not allow it.
 
-    The fast path adds to `admitted`, the counts by class, and to `refused`, the counts by layer and class.
+    The fast path counts admitted requests in `admitted`, by class, and refused ones in `refused`, by layer and class.
     """
     places = [ORDER.index(type(layer)) for layer in layers if type(layer) in ORDER]  # no derived class: it may differ
     if len(places) < len(layers) or any(one >= other for one, other in pairwise(places)):

@@ -56,7 +56,8 @@ class FleetShedder:
         name: the name of this layer in decisions, metrics, switches and at the hub.
 
     Raises:
-        InvalidSetting: `agent` is no agent, or a reserved fraction leaves a class or the others less than one request.
+        InvalidSetting: `agent` is no agent, or a class with a reserved fraction, or all others together, would have
+            less than one request.
         InvalidLimit, LimitConflict: as `Agent.limit` does.
     """
 

@@ -56,7 +56,7 @@ class ShedRefusal:
 
 
 class InProgress(NamedTuple):
-    """The limit and free part of a layer that counts requests in progress, for the field `qu="concurrent-requests"`."""
+    """The limit of a layer on requests in progress, and how much of it is free, as shown in RateLimit fields."""
 
     name: str
     limit: int
@@ -73,9 +73,9 @@ class Ticket(Protocol):
     The record of a layer that counts requests in progress may have an attribute `in_progress`, for the fields of the
     response: an `InProgress`, or None.
 
-    The record of a layer that counts work may have `step_aside(now_ns, *, begun)` and `go_on(now_ns, *, anyway)`: a
-    request that waits for its client is no work. `go_on` returns a `ShedRefusal` if there is no room for it now; with
-    `anyway` it always returns None.
+    The record of a layer that counts work may have two further methods, because a request that only waits for its
+    client is no work: `step_aside(now_ns, *, begun)` at the beginning of such a wait, and `go_on(now_ns, *, anyway)` at
+    its end. `go_on` returns a `ShedRefusal` if there is no room for the request now; with `anyway` it returns None.
     """
 
     def finish(self, now_ns: int, outcome: Outcome) -> None:
@@ -90,8 +90,8 @@ class Ticket(Protocol):
 class Layer(Protocol):
     """One of the layers of a stack.
 
-    Promises: it never waits, and is safe to be called from several threads.
-    Does not promise: that it returns a ticket for each request that it admits.
+    Promises: it never waits, and may be called from several threads.
+    Does not promise: that it returns a ticket (a record) for each request that it admits.
 
     A layer that counts by the key of a request has an attribute `counts_by_key` that is true, so that an application
     without a function for keys gets a warning; false means that keys make no difference.

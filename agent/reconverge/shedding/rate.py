@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class RequestRate:
     """Refuses requests of a key that sends more than its limit: with 429, or `status`.
 
-    `limiter` is the result of `agent.limit`; `name` is by default the limit's. Raises InvalidSetting for an object that
-    is no such limiter, and for a status other than 429 and 503.
+    `limiter` is the result of `agent.limit`. The layer's `name` is by default that of the limit. Raises InvalidSetting
+    if `limiter` is another object, and for a status other than 429 and 503.
     """
 
     counts_by_key: Final = True

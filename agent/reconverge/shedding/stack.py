@@ -60,7 +60,7 @@ class StackStats:
     switches: Mapping[str, Switch]
     readings: Mapping[str, Mapping[str, float]]
     dropped: int = 0
-    """How many admissions were thrown away unfinished; the stack freed their slots then."""
+    """How many admissions the program dropped without finishing them; the stack has freed their slots."""
 
 
 class Stack:
@@ -75,7 +75,8 @@ class Stack:
         name: the stack's name in a console, which shows stacks of one name on all nodes together.
         clock: for tests.
 
-    Raises InvalidSetting for layers of one name, of different classes, or more than 16, and for an unknown switch.
+    Raises InvalidSetting if two layers have the same name or different classes, if there are more than 16 layers, and
+    for an unknown switch.
     """
 
     def __init__(
@@ -217,7 +218,7 @@ class Stack:
     def refuses_late(self, refusal: ShedRefusal, rank: int) -> bool:
         """Counts a layer's refusal of a request that was admitted before, and has waited for its client.
 
-        Returns whether that ends the request: False if the layer is in shadow.
+        Returns whether the refusal ends the request: False if the layer is in shadow.
         """
         refuses = self._switches[refusal.layer] == ON
         (self._refused if refuses else self._would_refuse)[refusal.layer][rank].add()

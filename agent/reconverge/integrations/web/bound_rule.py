@@ -54,8 +54,9 @@ from reconverge.limiter.long_keys import OURS, fitting
 logger = logging.getLogger("reconverge")
 
 TIERS_MAX: Final = 1000
-"""The most limits of one rule that are counted exactly. A function that returns more of them makes a limit for each
-request, and does not choose among tiers; further limits are replaced by coarser ones, at most as many again."""
+"""The most different limits that a rule's function may return and that are counted exactly. A function that returns
+more probably makes a new limit for each request, instead of choosing among a few tiers. Further limits are replaced by
+coarser ones, of which there are as many again at most."""
 BY_ADDRESS: Final = "is counted by its address, as it has no key; return None for a request without one"
 BECOMES: Final = {
     ADDRESS: "is counted by its address",
@@ -80,8 +81,8 @@ COARSER: Final = "is counted with its quota rounded down to a power of two, toge
 STRICTEST: Final = "is counted by the strictest limit that the rule has returned so far"
 NO_TIER: Final = "is refused, because the rule has returned no limit so far"
 DEAREST: Final = "costs as much as the most expensive one so far"
-"""The treatment of a request whose cost function has failed, in words for log messages. The constants above are like
-it, for other functions."""
+"""How a request is treated if its cost function fails, in words for log messages. The constants above are such words
+for failures of other functions."""
 BLAMED: Final = {
     BY_ADDRESS: "key_func",
     NOT_EXEMPT: "exempt_when",
@@ -91,20 +92,20 @@ BLAMED: Final = {
     COARSER: "limits",
     DEAREST: "cost",
 }
-"""For each constant that describes the treatment of a request, the setting of the rule whose function has failed."""
+"""For each of the constants above, the setting of the rule whose function has failed."""
 Mend: TypeAlias = Callable[[Exception, "Declared", str], None]
-"""A function that handles a failure. It takes the error, the rule and how the request is treated now, in words; it may
-raise the error again."""
+"""A function that handles a failure of an application's function. It takes the error, the rule, and a text that states
+how the request is treated now; it may raise the error again."""
 Answer = TypeVar("Answer")
 Steps: TypeAlias = Generator[Any, Any, Answer]
-"""A generator that yields values to await, receives their results, and returns the answer."""
+"""A generator that yields awaitables, is sent their results, and returns the answer."""
 # `Guard.check` and `Guard.check_async` run these generators and wait. Other generators yield a time to sleep, and have
 # other runners (`limiter/waiting/running.py`): there, an error that a signal handler raises during the sleep goes to
 # the caller, and never into the generator.
 
 
 class TooManyTiers(ReconvergeError):
-    """Raised when the function of a rule that returns the limit of a request has returned too many different limits."""
+    """Raised if a rule's function for the limit of a request has returned too many different limits."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -115,7 +116,7 @@ class TooManyTiers(ReconvergeError):
 
 
 class NoTier(ReconvergeError):
-    """Raised when the function that returns a request's limit fails, and has not returned one before to use now."""
+    """Raised if a rule's function for the limit of a request fails, and has never returned a limit to use instead."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the function of rule {name!r} has returned no limit for the request, nor for any before")
@@ -139,7 +140,7 @@ class FoundKey:
 
 @dataclass(slots=True)
 class Claim:
-    """A charge that a request asks of one limiter: the limiter, the key and the cost."""
+    """The charge that one limiter is asked to admit for a request: the limiter, the key and the cost."""
 
     declared: Declared
     limiter: Limiter
@@ -148,14 +149,14 @@ class Claim:
     kind: str | None = None
     """The kind of the request, if each quota has its own price for that kind; None if all quotas charge `cost`."""
     shadow: bool = False
-    """Whether the claim is decided and counted, but never refuses."""
+    """Whether the rule is in shadow: the claim is decided and counted, but never refuses the request."""
     identity: str = ""
     """The identity for which a usage meter counts the charge; empty if the key is the identity."""
     label: str = ""
     """The name of the limit under which a usage meter counts the charge; empty for the limiter's own name."""
     metered: bool = True
-    """Whether a usage meter counts the charge; False for the former limit of a contract, beside which the present one
-    is charged and counted."""
+    """Whether a usage meter counts the charge. It is False for the former limit of a contract: the present limit is
+    charged as well, and the meter counts that charge."""
 
 
 class Declared:
@@ -188,7 +189,8 @@ class Declared:
         self.status = rule.status or status
         self.missing = rule.missing or missing
         self.within_s = within_s(rule.in_doubt or in_doubt)
-        """The most seconds for which a request asks the hub if memory is not certain; zero to not ask."""
+        """The most seconds for which a request waits for the hub's answer if memory cannot decide; 0 if it never
+        asks."""
         self.settles = rule.settle is not None or rule.deduct_when is not None
         self._key = asks(rule.key_func) if rule.key_func is not None else key
         self.methods = None if rule.methods is None else _methods(rule.methods)
@@ -201,9 +203,9 @@ class Declared:
         self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
         self._missed = -1 if self._key in ALWAYS_FIND else 0
-        """The number of requests without a key before the first one with a key; -1 once that request has come."""
+        """The number of requests so far, if none of them had a key; -1 once a request with a key has come."""
         self._unlimited = 0
-        """The number of requests without a limit before the first one with a limit; -1 once that request has come."""
+        """The number of requests so far, if none of them had a limit; -1 once a request with a limit has come."""
         self._dearest = 1
         """The highest cost that the cost function has returned so far."""
         self._given = given
@@ -233,8 +235,8 @@ class Declared:
     def only_limiter(self) -> RateLimiter | None:
         """Returns the rule's limiter if the rule is simple enough for the fast path; else None.
 
-        That is a rule with one limiter and with no function but a plain key function, so nothing depends on a response
-        or has to be awaited.
+        A simple rule has one limiter, and no function except a plain key function. So nothing depends on a response or
+        has to be awaited.
         """
         rule = self.rule
         plain = (
@@ -279,7 +281,7 @@ class Declared:
             self._missed = -1
 
     def concerns(self, request: Request, mend: Mend) -> bool:
-        """Returns whether the rule applies to a request, by method and path; True if the router fails at the path.
+        """Returns whether the rule applies to a request, by method and path; True if the router raises an error.
 
         `mend` is called with the router's error, and may raise it again.
         """
@@ -290,20 +292,21 @@ class Declared:
             return True
 
     def is_about(self, request: Request) -> bool:
-        """Whether the rule applies to a request, by method and path. Raises the error of a router that fails."""
+        """Whether the rule applies to a request, by method and path. Raises any error of the application's router."""
         if self.methods is not None and request.method not in self.methods:
             return False
         return self.places is None or self.places.find(request) is not None
 
     def claim(self, request: Request, mend: Mend, found: FoundKey | None = None) -> Steps[Claim | None]:
-        """Calls the rule's functions and returns the request's claim, its key and cost; None if it is not limited.
+        """Calls the rule's functions and returns the request's claim: limiter, key and cost; None if it is not limited.
 
         `found` is the result of the key function, if it was called already. `mend` is called with each failure of a
         function, and may raise the error again. Raises NoKey, NoTier, and the errors of `mend`.
 
-        If a function fails, its result is replaced: a key by the request's address, unless the rule refuses requests
-        without a key or counts them together; a limit by the strictest one that the function has returned so far; a
-        cost by the highest one; a scope by one that all such requests share. An exemption is never assumed.
+        If a function fails, another value replaces its result. The client's address replaces a key, unless the rule
+        refuses requests without a key or counts them together. The strictest limit, or the highest cost, that the
+        function has returned so far replaces a limit or a cost. A scope that all such requests share replaces a scope.
+        A request whose `exempt_when` fails is not exempt.
         """
         if self._exempt is not None and (yield from self._is_exempt(request, mend)):
             return None
@@ -331,7 +334,10 @@ class Declared:
     def claims(
         self, request: Request, mend: Mend, found: FoundKey | None = None, *, blocking: bool
     ) -> Steps[list[Claim]]:
-        """Returns the request's claim on the rule's limit, or on each limit of a contract. Raises as `claim` does."""
+        """Returns the request's claim for the rule's limit, or, with contracts, a claim for each limit of the contract.
+
+        Raises the same errors as `claim`.
+        """
         if self._contracts is None:
             claim = yield from self.claim(request, mend, found)
             return [] if claim is None else [claim]
@@ -403,10 +409,10 @@ class Declared:
         return None if missing == EXEMPT else self._stand_in(request, missing)
 
     def _facts_of(self, request: Request, mend: Mend) -> Steps[dict[str, str]]:
-        """Returns the facts of a request by which contracts count besides the customer, such as its user.
+        """Returns a request's facts: the values, such as a user, by which contracts count besides the customer.
 
-        If a fact is missing or cannot be found, it is NOWHERE, so that all requests without that fact are counted
-        together.
+        If a fact is missing or its function fails, its value is NOWHERE, so that all requests without that fact are
+        counted together.
         """
         facts = dict[str, str]()
         for name, function in self._facts.items():
@@ -429,7 +435,7 @@ class Declared:
             return False
 
     def _limiter_by_request(self, request: Request, mend: Mend) -> Steps[Limiter | None]:
-        """Returns the limiter for the limit that the rule's function returns for a request; None if it returns None."""
+        """Calls the rule's function for limits with a request. Returns the limiter for its result; None for None."""
         assert self._by_request is not None
         try:
             limits = yield from _come(self._by_request(request))
@@ -510,7 +516,7 @@ class Declared:
     def blamed(self, becomes: str) -> str:
         """Returns the name of a failed function for log messages: the rule's name, the setting, the function's name.
 
-        `becomes` is the treatment of the request after the failure, by which `BLAMED` finds the setting.
+        `becomes` is the text for the treatment of the request after the failure; `BLAMED` has the setting for it.
         """
         what = BLAMED.get(becomes)
         if what is None:

@@ -41,10 +41,9 @@ def checked_cost(cost: object) -> int:
 
 
 def price_of(limiter: Limiter, said: int | str, method: str) -> Price:
-    """Returns the price of a request whose cost by the rule is `said`.
+    """Returns the price of a request; `said` is its cost as the rule states it, a number or the name of a kind.
 
-    `said` is the name of a kind, or a number. If the limit has `costs`, the number multiplies the price of the method's
-    kind.
+    If the limit has `costs`, a number multiplies the price of the kind that belongs to the request's method.
     """
     tables = _tables(limiter)
     if not tables:

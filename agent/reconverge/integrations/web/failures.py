@@ -23,7 +23,10 @@ OTHER: Final = "other"
 
 
 class Failures:
-    """Counts failures by the class of their error, and logs some. Each log message ends with `goes`."""
+    """Counts failures by the class of their error, and logs some.
+
+    Each log message ends with `goes`, a text that states how the request is treated, such as "goes on".
+    """
 
     def __init__(self, clock: Clock, goes: str = "goes on") -> None:
         self._now_ns = clock.monotonic_ns
@@ -36,8 +39,8 @@ class Failures:
     def add(self, error: Exception, name: str, goes: str | None = None) -> None:
         """Counts a failure, and logs each kind of failure once, then one failure a minute.
 
-        `name` is the function that failed. `goes` replaces the end of the log message for a request that is treated
-        otherwise.
+        `name` is the function that failed. `goes` states how the request is treated now, if it is not treated as the
+        constructor's `goes` states.
         """
         now_ns = self._now_ns()
         kind = type(error).__name__

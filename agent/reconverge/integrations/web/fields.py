@@ -119,7 +119,10 @@ def sf_string(text: str) -> str:
 
 
 class PolicyField:
-    """The RateLimit-Policy field of `ietf-11` for some quotas, the binding ones first, as text and as bytes."""
+    """The RateLimit-Policy field of `ietf-11` for some quotas, as text and as bytes.
+
+    Each limit's binding quota comes first: the one that refuses, or else the one with the least left.
+    """
 
     __slots__ = ("encoded", "field", "quotas", "services")
 
@@ -135,7 +138,7 @@ class PolicyField:
 
 
 class Binding(PolicyField):
-    """The constant parts of the `ietf-11` fields of one limit, if the quota `name` is the binding one."""
+    """The constant parts of the `ietf-11` fields of one limit, for decisions whose binding quota is `name`."""
 
     __slots__ = ("binding", "name", "service", "slots")
 
@@ -175,7 +178,7 @@ def written_11(decided: Sequence[tuple[Binding, Decision]], *, refused: bool) ->
 
 
 def usual_11(policy: PolicyField, decisions: Sequence[Decision]) -> tuple[PolicyField, str] | None:
-    """Returns the same as `written_11`, but faster, for usual decisions about the quotas of `policy`; else None.
+    """Returns the same as `written_11`, but faster, if the decisions about the quotas of `policy` are usual; else None.
 
     Decisions are usual if all of them admit, the smallest remaining quota comes first, and no number is too large.
     """
@@ -246,9 +249,9 @@ def _draft_06(decided_on: Sequence[QuotaDecision]) -> Fields:
 
 
 def _numbers(prefix: str, decision: Decision, *, since_s: int) -> Fields:
-    """Returns fields with one number each: limit, remaining quota, and the time of the reset, if that is known.
+    """Returns three fields with a number each: limit, remaining quota, and reset; no reset if that is unknown.
 
-    The reset is in seconds from now, plus `since_s`: 0, or the present time for dialects that state a time.
+    The reset is in seconds from now, plus `since_s`: 0, or the present time for dialects that state a time of day.
     """
     fields = [(f"{prefix}-Limit", str(_integer(decision.limit)))]
     fields.append((f"{prefix}-Remaining", str(_integer(decision.remaining))))

@@ -71,7 +71,7 @@ CLOSED: Final = "closed"
 ON_BREACH: Final = "on_breach"
 REFUSED: Final = "is refused with the usual response"
 TOGETHER_MAX: Final = 1024
-"""The most sets of rules, and of limits, for which a guard caches how to decide by them."""
+"""The most sets of rules, and the most sets of limits, for which a guard caches how it decides by them."""
 DEFAULT_NAME: Final = "requests"
 """The name of a limit without a name of its own that belongs to no view or route."""
 
@@ -112,7 +112,8 @@ class Guard:
         in_doubt: what happens to a request that memory cannot decide, see `Rule.in_doubt`; by default the agent's
             setting, which is "ask:25ms" by default.
         on_breach: see `Rule.on_breach`; for rules that have none.
-        passes: classes of exceptions that the application's functions raise for the framework, not as failures.
+        passes: classes of exceptions that the application's functions may raise; the guard passes them on to the
+            framework, and does not count them as failures.
         meter: counts the charges of each identity, by limit and route, including later corrections; a
             `reconverge.usage.Meter`. The identity is the key of a request, without scope, route and method.
         enabled: False to decide nothing at all.
@@ -193,8 +194,9 @@ class Guard:
     ) -> Declared:
         """Declares a rule's limits and returns the rule, ready to decide.
 
-        Without a name of its own, the rule is named after `owner`, or else `name`. With `shown`, clients see that name,
-        or else the rate of each quota; by default, they see any name but that of an owner.
+        A rule without a name of its own is called `name`, or else after `owner`, such as the decorated view. With
+        `shown`, responses show the rule's name; if it is False, the rate of each quota. By default, they show the name
+        unless it was made from `owner`.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
@@ -235,7 +237,7 @@ class Guard:
         """Returns a fast path (`Pipeline`) for requests to which all these rules apply; None if a rule is too complex.
 
         `finders` makes functions that find a rule's keys in a framework's own request instead of a `Request`. The
-        pipeline must not be used while there are request filters (`filters`), or the guard is switched off (`enabled`).
+        pipeline must not be used while the guard has request filters (`filters`) or is switched off (`enabled`).
         """
         compiled = [self._compiled[rule] for rule in rules if rule in self._compiled]
         if not compiled or len(compiled) < len(rules) or not decide_together(compiled):
@@ -249,7 +251,10 @@ class Guard:
         return Pipeline(self, compiled, known) if len(known) == len(rules) else None
 
     def at_once(self, request: Request, rules: Sequence[Declared]) -> Outcome | list[FoundKey]:
-        """Returns the outcome, if the fast path can decide; else the keys found so far, for `check_further`."""
+        """Returns the outcome if the fast path can decide. Otherwise returns the keys that it has found so far.
+
+        The caller passes these keys to `check_further`.
+        """
         if self.filters or not self.enabled:
             return []
         only = rules[0] if len(rules) == 1 and rules[0].is_about_all else None
@@ -356,7 +361,10 @@ class Guard:
         return False
 
     def _decide(self, claims: Sequence[Claim], *, blocking: bool) -> Steps[Outcome]:
-        """Decides by the limits of all claims, in one step if possible. After a refusal, no limit stays charged."""
+        """Decides by the limits of all claims (a claim is a limiter, a key and a cost), in one step if possible.
+
+        After a refusal, no limit stays charged.
+        """
         rulings: list[Ruling] = []
         refused_by: Declared | None = None
         broken = False
@@ -392,9 +400,10 @@ class Guard:
         return Outcome(self, rulings, shadows)
 
     def _banned_meanwhile(self, rulings: list[Ruling]) -> Declared | None:
-        """Returns the rule whose limit banned the key while the request, already admitted by it, waited for a slot.
+        """Returns the rule whose limit has banned the request's key since it admitted the request; None without one.
 
-        The rule's ruling becomes a refusal, and its charge is given back. Returns None if no key was banned.
+        The request may have waited for a slot meanwhile. The rule's ruling (the decision of its limit) becomes a
+        refusal, and its charge is given back.
         """
         for at, ruling in enumerate(rulings):
             limiter, key = ruling.limiter, ruling.key
@@ -416,8 +425,8 @@ class Guard:
     ) -> Steps[tuple[list[Ruling], Declared | None, bool]]:
         """Decides by the limits of several claims, which are all charged in one step, or none of them.
 
-        Returns the limits' rulings; the rule that refuses, or None; and whether the request must be refused because of
-        a failure.
+        Returns the limits' rulings (decisions); the rule that refuses, or None; and whether the request must be refused
+        because of a failure.
         """
         decisions = self._at_once(claims, patience)
         if isinstance(decisions, int):
@@ -467,9 +476,10 @@ class Guard:
         return rulings, refused_by, False
 
     def _sorted(self, claims: Sequence[Claim]) -> tuple[Sequence[Claim], Sequence[Claim]]:
-        """Returns two lists: the claims that can be charged in one step, and the other claims not in shadow.
+        """Divides the claims, without those in shadow: first those to charge in one step, then those to charge singly.
 
-        At least two claims can be charged in one step if their limits are of one agent, and no limit occurs twice.
+        Claims are charged in one step if there are at least two, their limits belong to one agent, and no limit occurs
+        twice.
         """
         asked = [claim for claim in claims if not claim.shadow]
         if len(asked) < 2:
@@ -508,7 +518,10 @@ class Guard:
         return rulings
 
     def _ruling(self, claim: Claim, patience: _RequestPatience | None) -> Steps[Ruling]:
-        """Returns the ruling of one claim's limit. If `patience` is None, the limit is only tested, not charged."""
+        """Returns the ruling (decision) of one claim's limit. If `patience` is None, tests the limit, charges nothing.
+
+        `patience` is the time for which the request may still wait for the hub.
+        """
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         reservation: Reservation | HeldSlot | None = None
         try:
@@ -528,9 +541,10 @@ class Guard:
     def _ruled(
         cls, claim: Claim, decision: Decision, reservation: Reservation | HeldSlot | None, *, charged: bool
     ) -> Ruling:
-        """Returns a ruling with a limit's decision.
+        """Returns a claim's ruling, made from its limit's decision.
 
-        A refusal gets the wait and the remaining quota for a client whose next request may reach any node.
+        A refusal states the wait and the remaining quota that hold on every node, as the client's next request may
+        reach any node.
         """
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         if not decision.allowed:
@@ -539,9 +553,9 @@ class Guard:
 
     @staticmethod
     def decision_for_clients(decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None) -> Decision:
-        """Returns the refusal `decision` for a client whose next request may reach any node.
+        """Returns the refusal `decision` with the wait and the remaining quota that hold on every node.
 
-        Its wait and its remaining quota are those that hold on every node.
+        A client's next request may reach any node.
         """
         decision = for_any_node(limiter, decision, key, cost, kind)
         if not decision.certain:
@@ -582,7 +596,7 @@ class Guard:
         return (yield limiter.ask(key, cost, within=within_s, kind=kind)), None
 
     def _taken_back(self, ruling: Ruling) -> Ruling:
-        """Gives back the charge of a ruling, as another limit refuses. Returns the ruling, marked as not charged."""
+        """Gives back a limit's charge, because another limit refuses. Returns `ruling`, marked as not charged."""
         if ruling.decision.allowed and ruling.charged:
             try:
                 ruling.give_back()
@@ -704,4 +718,4 @@ _HURRIED: Final = _RequestPatience(blocking=True, waits=False)
 
 
 class _ReportedFailure(Exception):
-    """Raised for a request that is to be refused because of a failure, which was counted and logged."""
+    """Raised if a request must be refused because of a failure, which was counted and logged already."""

@@ -12,7 +12,7 @@
 #     another limit refuses       `settle(0)` returns the slot, and a meter learns that nothing was charged
 #     neither happens             garbage collection returns the slot (`limiter/slots.py`)
 #
-# A slot has nothing else to settle: a cost that the application computes from the response would have no meaning, so
+# Nothing else of a slot is settled: a cost that the application computes from the response would have no meaning, so
 # rules with `settle` or `deduct_when` are rejected for such limits.
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Queueing(Protocol):
-    """The settings of a rule for limits of work in progress, whose units are slots."""
+    """The settings of a rule that concern slots, the units of a limit on requests in progress."""
 
     @property
     def wait(self) -> Seconds | None:

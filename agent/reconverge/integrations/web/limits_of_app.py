@@ -16,7 +16,7 @@ logger = logging.getLogger("reconverge")
 class UnusedDecorators:
     """The decorators of one application's limits that decorate nothing yet, so that their limits limit nothing.
 
-    `remedy` is what to write, as for a view.
+    `remedy` is the code that the warning tells to write, for example on a view.
     """
 
     def __init__(self, remedy: str) -> None:
@@ -42,7 +42,7 @@ class UnusedDecorators:
 
 
 class Decorator:
-    """A decorator of views. Raises TypeError as a block of `with`, which is one only in other libraries."""
+    """A decorator of views. Raises TypeError if it is used in a `with` statement, which only other libraries allow."""
 
     def __init__(self, decorate: Callable[..., Any]) -> None:
         self._decorate = decorate

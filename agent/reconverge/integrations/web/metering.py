@@ -6,10 +6,10 @@
 # A refused request is counted as refused by each of its limits, and costs nothing. If nothing is charged, nothing is
 # counted: for a limit that is off, for one in shadow that would have refused, and for an exempt request.
 #
-# A charge may be corrected until long after the response: a reservation is settled or spent, or the request is taken
-# back because another limit refuses it. Each correction is reported to the meter where it happens. A reservation
-# reports its own corrections (`Reservation.on_correction`), also if the application settles it, so the meter follows
-# the limiter without computing anything again. A correction is counted in the period in which it happens.
+# A charge may be corrected until long after the response: the cost of a reservation is settled or spent, or all charges
+# are given back because another limit refuses the request. Each correction is reported to the meter where it happens. A
+# reservation reports its own corrections (`Reservation.on_correction`), also if the application settles it, so the
+# meter follows the limiter without computing anything again. A correction is counted in the period in which it happens.
 #
 # The route is a pattern of the framework or else of the rule, and never a path, because clients can invent any number
 # of paths. All requests that match no route have the empty route.
@@ -48,10 +48,10 @@ class Counted(NamedTuple):
     identity: str
     limit: str
     cost: int
-    """The cost to subtract in the meter if the request is taken back; 0 if the request's reservation does that
+    """The cost to subtract in the meter if the request is refused after all; 0 if its reservation reports that
     itself."""
     refused: bool
-    """Whether to count the request as refused by this limit if it is taken back; False for a limit in shadow."""
+    """Whether to count the request as refused by this limit if it is refused after all; False for a limit in shadow."""
 
 
 class Metered:
@@ -75,14 +75,14 @@ class Metered:
 
 
 class Metering:
-    """Counts the charges of a guard's requests in a usage meter. Calls `failed` with each error and METER."""
+    """Counts the charges of a guard's requests in a usage meter. Calls `failed` with each error and the name METER."""
 
     def __init__(self, meter: Meter, failed: Callable[[Exception, str], None]) -> None:
         self.meter = meter
         self._failed = failed
 
     def counted(self, request: Request, claims: Sequence[Claim], outcome: Outcome) -> Outcome:
-        """Counts a request in the meter by its outcome, and returns the outcome. Never raises an error."""
+        """Counts a request in the meter by its `outcome`, admitted or refused. Returns `outcome`; raises no error."""
         try:
             self._count(request, claims, outcome)
         except Exception as error:  # noqa: BLE001  # see the head of the file
@@ -140,7 +140,7 @@ class Metering:
 
 
 def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tuple[Claim, Ruling]]:
-    """Returns each ruling with the claim that it answers; a claim whose limit has failed is left out."""
+    """Returns each ruling (a limit's decision) with the claim that it decides; leaves out claims whose limit failed."""
     if len(claims) == len(rulings) == 1:
         return ((claims[0], rulings[0]),)
     of = {(id(claim.declared), id(claim.limiter), claim.key): claim for claim in claims}
@@ -148,7 +148,7 @@ def _paired(claims: Sequence[Claim], rulings: Sequence[Ruling]) -> Iterable[tupl
 
 
 def count_call(meter: Meter, limiter: Limiter, key: str, cost: int, kind: str | None, decision: Decision) -> None:
-    """Counts a call of a decorated function in a usage meter; nothing, if the limit admitted it without a charge."""
+    """Counts a call of a decorated function in a usage meter, unless the limit admitted the call without a charge."""
     if has_charged(decision) or not decision.allowed:
         cost = cost_in_first_quota(limiter, cost, kind)
         meter.add(fit_to_count(key), limiter.name, cost, refused=not decision.allowed)

@@ -48,7 +48,7 @@ class GuardSettings(CommonSettings, total=False):
 
 
 NAMED: Final = "stands without a name; after the limit all settings have one, as in key_func=by_user"
-"""The end of the error about a second positional argument of a limit: its settings must be keyword arguments."""
+"""The end of the error about a second positional argument of a limit: further settings must be keyword arguments."""
 OF_LIMITS: Final = {
     NAMELESS: NAMED,
     **dict.fromkeys(("limits", "limit_value"), "is missing; write it first, as in '5/minute' or '10/second; 100/hour'"),
@@ -125,10 +125,10 @@ def _advice(name: str, value: object, known: frozenset[str]) -> str:
 
 
 def one_of(guard: Guard | None, /, **settings: Any) -> Guard | None:
-    """Returns `guard`, after a check of the settings that were given beside it; None without a guard.
+    """Returns `guard`, which may be None, after a check of the `settings` that were given in addition.
 
-    Raises InvalidSetting for settings beside a guard, which would have no effect, for a setting that no guard has, and
-    for an application in the place of the agent.
+    Raises InvalidSetting if settings were given with a guard, as they would have no effect; for a setting that no guard
+    has; and for an application in the place of the agent.
     """
     check_words(settings, OF_GUARD)
     given = [name for name, value in settings.items() if value is not None]

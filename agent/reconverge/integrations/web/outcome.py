@@ -59,7 +59,7 @@ class Ruling:
         return self._shown([self.decision])[0]
 
     def quota_decisions(self) -> Sequence[QuotaDecision]:
-        """Returns `quota_decision`, followed by the decisions of the limit's other quotas, for the response fields."""
+        """Returns the decision about each quota of the limit, for the response fields; `quota_decision` comes first."""
         return self._shown([self.decision, *left_of_others(self.limiter, self.decision, self.key)])
 
     def _shown(self, decisions: Sequence[Decision]) -> Sequence[QuotaDecision]:
@@ -74,7 +74,7 @@ class Ruling:
     def has_charged(self) -> bool:
         """Returns whether the limit has charged the request.
 
-        A limit that is off charges nothing, nor does a limit in shadow that has no room.
+        A limit that is off charges nothing. A limit in shadow charges nothing if it has no room.
         """
         return self.charged and has_charged(self.decision)
 
@@ -117,7 +117,7 @@ class Judge(Protocol):
 
 
 class MeteredRequest(Protocol):
-    """The interface of a usage meter's record of one request, by which an outcome corrects the meter."""
+    """The interface of a usage meter's record of one request; the request's outcome corrects the meter through it."""
 
     def is_about_the_same_request(self) -> None:
         """Makes the meter count one request less, because another guard or limit has already counted this request."""
@@ -134,7 +134,7 @@ class Outcome(Unique):
 
     An integration adds `fields` to the response, and calls `finish` once the response has ended in any way. `refusal`
     is the response to a refused request. `response` is the result of `on_breach`, a response of the framework to send
-    instead. `shadows` are the rulings of rules in shadow.
+    instead. `shadows` are the rulings (limits' decisions) of rules in shadow.
     """
 
     __slots__ = ("_rulings", "_unsettled", "guard", "metered", "refusal", "response", "shadows")
@@ -169,7 +169,10 @@ class Outcome(Unique):
         return self.refusal is None
 
     def log_unsendable(self, wanted: str) -> None:
-        """Counts and logs a failure if `on_breach` returned a value, which is not `wanted`, a sendable response."""
+        """Counts and logs a failure if `on_breach` has returned a value: the framework cannot send it as a response.
+
+        `wanted` describes a value that can be sent.
+        """
         if self.response is not None:
             self.guard.failed(TypeError(f"returned {shown(self.response)}; return {wanted}, or None"), "on_breach")
 
@@ -179,7 +182,10 @@ class Outcome(Unique):
         return self.fields_beside(refused=False)
 
     def fields_beside(self, *, refused: bool) -> Fields:
-        """Returns the limits' response fields; `refused` means that another limit or the application has refused."""
+        """Returns the limits' response fields; `refused` means that another limit or the application has refused.
+
+        In that case, the fields of limits that admit state no time; `web/fields.py` gives the reason.
+        """
         return self.guard.fields(self.rulings, refused=refused)
 
     def prepared(self) -> Sequence[tuple[Binding, Decision]] | None:

@@ -14,10 +14,10 @@ A `Pipeline` decides by a fixed sequence of one or several `CompiledRule`s that 
 # Only the functions that find keys (finders) depend on the protocol: they read an ASGI scope, a WSGI environment or a
 # request (`asgi/scope_keys.py`, `environment_keys.py`, `web/request/keys.py`).
 #
-# Every other case continues in the guard's generator (`Guard.check_further`), with the keys that were found, so no
+# In every other case the guard's generator (`Guard.check_further`) decides. It gets what was found so far, so no
 # function of the application is called twice. Nothing has been charged by then:
 #
-#     case of the request                             continues with
+#     case of the request                             the generator gets
 #     a key to be awaited, hashed or replaced         the keys that were found
 #     a key function that fails                       its error
 #     doubt, for a limit that asks the hub            all keys
@@ -80,7 +80,8 @@ SERVICE_ENCODED: Final = SERVICE.lower().encode()
 PLAIN: Final = frozenset({int, UUID})
 """Types of keys, besides text, whose equal values have equal texts, so that `str` can convert them."""
 UNUSUAL: Final = f"{OURS}\x00"
-"""The first characters of keys that clients must not use as they are, so that the guard replaces them."""
+"""The first characters of keys that this library makes itself. A client's key that begins with one is hashed by the
+guard."""
 FIRST: Final = "\x01"
 """The smallest text that begins with no character of `UNUSUAL`. A key from here up to `OURS`, as nearly all are, needs
 no change."""
@@ -101,7 +102,7 @@ _AS_YET: Final[dict[str, Any]] = {
 
 
 class OfPipeline(Outcome):
-    """The outcome of a request that a pipeline has decided, whose rarely needed attributes are made when first read."""
+    """The outcome of a request that a pipeline has decided. Its rarely needed attributes are made when first read."""
 
     __slots__ = ("decisions", "keys", "pipeline")
 
@@ -208,7 +209,7 @@ class Answering(Judge, Protocol):
     def decision_for_clients(
         self, decision: Decision, limiter: Limiter, key: str, cost: int, kind: str | None
     ) -> Decision:
-        """Returns the refusal `decision` with wait and remaining quota for a client that may reach any node next."""
+        """Returns the refusal `decision` with the wait and the remaining quota that hold on every node."""
         ...
 
 
@@ -216,7 +217,7 @@ class CompiledRule:
     """A rule compiled for the fast path: its limit, the cost of a request, and the texts of its quotas for responses.
 
     The quotas may change while the rule is in use. The rule is up to date if `table.limit is rule.limit`. If
-    `table.limit is rule.settled`, then it is up to date, and the guard must decide only about keys in doubt.
+    `table.limit is rule.settled`, the rule is also simple enough that the guard decides only about keys in doubt.
     """
 
     __slots__ = (
@@ -250,9 +251,10 @@ class CompiledRule:
         self.missed = True
         """Whether the key function has found no key so far."""
         self.settled: Limit | None = None
-        """The quota, if it is the limit's only one, all requests have the same cost, and a key was found; else None."""
+        """The limit's quota, if it has only one, all requests have the same cost, and a key was found; else None."""
         self.joint: Limit | None = None
-        """The quota, if the rule can decide together with other rules and a request needs no other check; else None."""
+        """The limit's first quota, if the rule can be charged in one step with other rules, all requests have the same
+        cost, and a key was found; else None."""
         self._take()
 
     def _take(self) -> None:
@@ -290,9 +292,9 @@ class CompiledRule:
         self._take()
 
     def catch_up(self) -> bool:
-        """Brings the rule up to date after its key function has found a key; returns whether `plain` is True.
+        """Brings the rule up to date after its key function has found a key; returns `plain`.
 
-        If it is not, the guard must decide.
+        If that is False, the guard must decide.
         """
         if self.missed:
             self.has_key()
@@ -300,9 +302,9 @@ class CompiledRule:
         return self.plain
 
     def certainly_refuses(self, key: str) -> bool:
-        """Returns whether the limit, if it is on, refuses a request without a question to the hub. Charges nothing.
+        """Returns whether the limit (if it is on) certainly refuses a request, so that the hub need not be asked.
 
-        Returns False for a limit with several quotas, of which one may refuse while another one is in doubt.
+        Charges nothing. Returns False for a limit with several quotas: one may refuse while another one is in doubt.
         """
         if len(self.tables) > 1:
             return False

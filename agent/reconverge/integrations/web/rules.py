@@ -43,9 +43,9 @@ OF_LIMIT: Final = frozenset(inspect.signature(Limit).parameters) - {"name"}
 
 
 def of_limit(name: str, shown: str = "...") -> str:
-    """Returns the end of an error message about `name`, which is a setting of the limit and not of the rule.
+    """Returns the end of an error message about `name`, a setting that belongs to the limit, not to the rule.
 
-    The text shows how to write it.
+    The text shows the code to write instead; `shown` is the value in this code.
     """
     if name in ("quota", "window"):
         return "belongs to the limit, as in '5/minute'"
@@ -76,9 +76,9 @@ class Rule:
     """How a request without a key is handled; by default as in the guard. It is counted by its `address`, together with
     all such requests (`shared`), refused (`refuse`), or not limited (`exempt`)."""
     scope: str | ByRequest | None = None
-    """A text, or a function of the request that returns a text. Keys are counted separately for each text; use few."""
+    """A text, or a function of the request that returns a text. Each text has separate counts; use few texts."""
     facts: Mapping[str, KeyFunction] | None = None
-    """With contracts: functions for further facts by which their limits count, such as `{"user": by_user}`."""
+    """Functions that return the values by which limits in contracts count besides the customer: `{"user": by_user}`."""
     per_route: bool = False
     """Whether each route has its own count."""
     per_method: bool = False
@@ -90,8 +90,8 @@ class Rule:
     The rule applies to every spelling that may lead to the same place. If the framework knows no route, `by_route` uses
     the matching path."""
     cost: int | str | ByRequest = 1
-    """The cost of a request, or the expected cost: a number, or a kind of request in the limit's `costs`. If the limit
-    has `costs`, a number multiplies the price of the request's method."""
+    """The cost of a request, or, with `settle`, the expected cost. It is a number, or a kind of request in the limit's
+    `costs`. If the limit has `costs`, a number multiplies the price of the request's method."""
     settle: Callable[[Response], int] | str | None = None
     """A function that returns the true cost from the response, or "spent" if the application calls `Outcome.spend`."""
     deduct_when: Callable[[Response], bool] | None = None
@@ -283,9 +283,9 @@ def check_shared(scope: object) -> None:
 
 
 def check_takes(what: str, function: object, given: str) -> None:
-    """Raises InvalidSetting for a function that cannot be called with one argument, which `given` describes.
+    """Raises InvalidSetting for a function that cannot be called with one argument.
 
-    `what` is the setting whose value the function is.
+    `what` is the setting that has the function as its value; `given` describes the argument.
     """
     if callable(function) and not takes(function, 1):
         raise InvalidSetting(what, function, f"must take one argument, {given}")

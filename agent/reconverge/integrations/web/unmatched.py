@@ -59,10 +59,10 @@ def wrapped_in(function: Any) -> Iterator[Any]:
 
 
 class UnmatchedRules:
-    """Logs a warning for each path of a rule that matches no route, once.
+    """Logs a warning, once, for each path of a rule that matches no route.
 
-    `failed` is called with each error of this check, which never fails a request. `views` means that the rules are on
-    views, and are compared with the routes of these views only.
+    `failed` is called with each error of this check, so that no request fails because of it. `views` means that the
+    rules are on views; each is compared only with the routes of its views.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""A limit on a process's requests in progress that adapts itself to measured round trips."""
+"""A limit on a process's requests in progress, which adapts itself to the measured durations of requests."""

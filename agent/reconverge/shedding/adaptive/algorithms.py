@@ -1,4 +1,4 @@
-"""Algorithms that adapt the limit on requests in progress to their round trips: AIMD, Vegas and Gradient2."""
+"""Algorithms that adapt the limit on requests in progress to their durations (round trips): AIMD, Vegas, Gradient2."""
 
 # Theory of operation.
 #
@@ -8,8 +8,8 @@
 # those that Netflix's concurrency-limits documents, implemented anew:
 #
 #   AIMD       one more after a window without drops, a tenth fewer after one with drops.
-#   Vegas      the queue is estimated as limit * (1 - no-load round trip / round trip). Below alpha = 3 log10(limit)
-#              the limit grows by log10(limit), with next to no queue by beta = 6 log10(limit), and above beta it falls.
+#   Vegas      the queue is estimated as limit * (1 - no-load round trip / round trip). With s = log10(limit), the limit
+#              grows by 6 s if the queue is at most s, and by s if the queue is below 3 s. Above 6 s it falls by s.
 #   Gradient2  the limit is multiplied by a gradient, tolerance * (no-load round trip / round trip) between 0.5 and 1,
 #              and gets room for a queue of 4 on top; each window moves it a fifth of the way to that value.
 #
@@ -17,22 +17,24 @@
 #
 # 1. *Growth without load.* Short round trips prove nothing about a limit that is not reached. All three algorithms grow
 #    only in windows in which at least half the limit was running.
-# 2. *Growth without end* (concurrency-limits #134). There the room for a queue outweighs a gradient of 0.8 up to a
-#    limit of 20, and with room of sqrt(limit) up to 25. In time the baseline, a long average, includes the queue, and
-#    the gradient is 1 again. Here the room is full only without a queue (gradient 1), and shrinks to none at a
-#    gradient of 0.8, so 0.8 shrinks every limit. And the baseline is no average that includes the queue, see 3.
+# 2. *Growth without end* (concurrency-limits #134). In that library a limit below 20 grows even at a gradient of 0.8,
+#    because the room of 4 adds more than the gradient takes away; with room of sqrt(limit), so does a limit below 25.
+#    In time the baseline, a long average, includes the queue, and the gradient is 1 again. Here the room is 4 only
+#    without a queue (gradient 1), and 0 from a gradient of 0.8 down, so a gradient of 0.8 lowers every limit. And the
+#    baseline is no average that includes the queue, see 3.
 # 3. *Drift of the no-load round trip.* Under steady load every round trip has a queue in it, the shortest too; taken as
 #    the baseline it hides the queue, the limit grows, and the next baseline is longer. So the baseline is measured by a
-#    probe: after `PROBE_WINDOWS` windows the requests in progress are lowered, for two windows, to 7/8 of the number
-#    that runs without a queue by the present baseline. The first window lets the queue drain, and the second is
-#    measured. The slots that are left free for more important classes are not part of that number: when a third of the
-#    limit was left free, a probe that counted them emptied half of the workers. For the same reason the demand of these
-#    classes counts less during a probe, without its part in the queue. Between probes the baseline only falls. A
-#    baseline that was measured in a queue comes down by an eighth with each probe. If a service becomes slower without
-#    a queue, its limit falls, and each time that it has halved, a probe begins at once. A probe that finds a longer
-#    round trip raises the baseline half of the way, and another probe follows soon. A probe costs the least important
-#    class an eighth of two windows, and the queue. The baseline is a mean, and not the shortest round trip, because
-#    requests differ: the cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
+#    probe. After `PROBE_WINDOWS` windows, the number of requests in progress is lowered for two windows, to 7/8 of the
+#    number that would run without a queue according to the present baseline. The queue drains in the first window, and
+#    the second window is measured. Slots that are left free for more important classes do not count in that number:
+#    when a third of the limit was left free, a probe that counted them emptied half of the workers. For the same
+#    reason, fewer slots are left free for these classes during a probe: their demand counts without the requests that
+#    only queue. Between probes the baseline only falls. A baseline that was measured in a queue falls by an eighth with
+#    each probe. If a service becomes slower without a queue, its limit falls, and each time that it has halved, a probe
+#    begins at once. If a probe finds a longer round trip, the baseline rises by half of the difference, and another
+#    probe follows soon. A probe costs the least important class an eighth of its requests in two windows, and those
+#    that would have queued. The baseline is a mean, and not the shortest round trip, because requests differ: the
+#    cheapest of a window may take a tenth of the others' time, and all others would seem to queue.
 # 4. *A plateau of timeouts.* Where every request times out, round trips are equal and seem to be without a queue. So
 #    drops lower the limit by a tenth in all three algorithms, and the time of a dropped request is no round trip. A
 #    window without a served request never ends a probe.
@@ -55,27 +57,27 @@ LIMIT_CEILING: Final = 1_000_000
 """The highest limit that any algorithm sets."""
 BACKOFF: Final = 0.9
 RISE: Final = 0.5
-"""The fraction of the difference by which a longer round trip in a probe raises the baseline, the round trip without a
-queue. Less than 1, as ten requests may be untypical."""
+"""If a probe measures a longer round trip than the baseline (the round trip without a queue), the baseline rises by
+this fraction of the difference. It is less than 1, as ten requests may be untypical."""
 RISEN: Final = 0.2
 """The fraction by which a probe's round trip must exceed the baseline for the next probe to come early."""
 AGAIN: Final = 10
-"""The usual number of windows between two probes is divided by this for an early probe, so a baseline is known within
-seconds."""
+"""The usual number of windows between two probes is divided by this if a probe must follow early. So a new baseline is
+known within seconds."""
 FALL: Final = 0.2
-"""The fraction of the difference by which a window's shorter round trip lowers the baseline; its requests may be
-cheap."""
+"""If the round trip of a window is shorter than the baseline, the baseline falls by this fraction of the difference.
+It is less than 1, as the window's requests may have been cheap."""
 ROOM_UNTIL: Final = 0.2
-"""The limit leaves no room for a queue if the gradient, the baseline divided by the round trip, is 1 minus this; from
-there to 1 the room grows linearly."""
+"""The limit leaves full room for a queue at a gradient of 1, and none from 1 minus this value down; in between, the
+room grows linearly. The gradient is the tolerance times the baseline, divided by the round trip."""
 PROBE_WINDOWS: Final = 100
 """The number of windows between two probes of the no-load round trip; they take at least ten seconds."""
 EARLY: Final = 0.5
-"""The fraction of the limit's highest value since the last probe; below it, a probe begins at once, as the service
-itself may have become slower."""
+"""If the limit falls below this fraction of its highest value since the last probe, a probe begins at once, as the
+service itself may have become slower."""
 PROBE_FRACTION: Final = 0.875
 PROBE_FRACTION_MIN: Final = 0.25
-"""The least fraction to which a probe, a measurement without a queue, lowers the number of requests in progress."""
+"""A probe (a measurement without a queue) lowers the number of requests in progress to no less than this fraction."""
 
 
 class Algorithm(Protocol):
@@ -102,8 +104,8 @@ class Baseline:
         """The baseline, in nanoseconds; 0 before the first window."""
         self._last_ns = 0
         self._full_at = 0
-        """The largest number of requests in progress at a refusal, in the last window before a probe; 0 without
-        refusals."""
+        """The largest number of requests in progress when one was refused, in the last window before a probe. It is 0
+        if none was refused."""
         self._every = probe_windows
         self._left = probe_windows
         self._probing = 0
@@ -164,8 +166,8 @@ class Aimd:
 
     Args:
         initial, min_limit, max_limit: the limit at the beginning, its lowest and its highest value.
-        backoff: the part of the limit that is left after a window with drops, from 0.5 up to less than 1.
-        timeout: seconds; a window whose mean round trip is longer counts as a window with drops.
+        backoff: the factor that lowers the limit after a window with dropped requests, from 0.5 up to less than 1.
+        timeout: seconds; a window whose mean round trip is longer counts as a window with dropped requests.
 
     Raises InvalidSetting for numbers out of range.
     """
@@ -234,7 +236,9 @@ class Probing:
 
 
 class Vegas(Probing):
-    """Finds the limit by the queue's length, estimated from round trips compared to those without a queue: for servers.
+    """Finds the limit from the length of the queue, which it estimates from round trips with and without a queue.
+
+    It is meant for servers.
 
     Args:
         initial, min_limit, max_limit: the limit at the beginning, its lowest and its highest value.
@@ -267,13 +271,14 @@ class Vegas(Probing):
 
 
 class Gradient2(Probing):
-    """Finds the limit by the ratio of round trips to those without a queue: the default, for services of any kind.
+    """Finds the limit from the ratio of round trips with and without a queue. The default, for services of any kind.
 
     Args:
         initial, min_limit, max_limit: the limit at the beginning, its lowest and its highest value.
-        tolerance: how many times as long as without a queue a round trip may be before the limit falls; at least 1.
-        queue: how many requests may queue beyond those that run, while round trips are not longer than without a queue.
-        smoothing: how much of the way to its new value the limit goes in one window, above 0 and up to 1.
+        tolerance: the limit falls if round trips are longer than this many times a round trip without a queue; at
+            least 1.
+        queue: how many requests may queue beyond those that run, as long as round trips show no queue.
+        smoothing: the fraction of the way to its new value that the limit moves in one window, above 0 and up to 1.
         probe_windows: how many windows lie between two probes of the no-load round trip.
 
     Raises InvalidSetting for numbers out of range.
@@ -322,7 +327,7 @@ class Fixed:
 def checked_limits(initial: object, least: object, most: object) -> tuple[float, float, float]:
     """Returns the initial, the lowest and the highest limit as floats.
 
-    Raises InvalidSetting unless they are whole numbers, in order and in range.
+    Raises InvalidSetting unless all are whole numbers from 1 to LIMIT_CEILING, and `least` <= `initial` <= `most`.
     """
     for name, value in (("min_limit", least), ("max_limit", most), ("initial", initial)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LIMIT_CEILING:

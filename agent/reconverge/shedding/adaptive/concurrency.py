@@ -2,11 +2,11 @@
 
 # Theory of operation.
 #
-# The layer connects three parts: the slots count the requests in progress, the window gathers their round trips, and
-# the algorithm computes a limit from each window. A ticket is one slot. The slot is freed once, when the request ends
-# or because a later layer has refused it; only the end of a request is a measure of the load. To free a slot and to
-# update the limit is one step under the lock of the slots: the end of a window costs a microsecond, ten times a second
-# at most.
+# The layer connects three parts: the slots count the requests in progress, the window gathers their durations (round
+# trips), and the algorithm computes a limit from each window. A ticket is the record of one slot. The slot is freed
+# once: when the request ends, which adds its duration to the window, or when a later layer refuses it, which adds
+# nothing. A slot is freed and the limit updated in one step, under the lock of the slots: the end of a window costs a
+# microsecond, ten times a second at most.
 #
 # A request that waits for its client steps aside (see `shedding/admission.py`): its slot is free meanwhile, and its
 # round trip does not include the wait, or a client that reads slowly would look like a slow service.
@@ -121,7 +121,8 @@ class AdaptiveConcurrency:
     def step_aside(self, slot: InSlot, now_ns: int, *, begun: bool) -> None:
         """Frees the slot of a request that waits for its client; the wait does not count as part of the round trip.
 
-        If `begun` is False, the request also ceases to count as demand of its class.
+        `begun` means that work on the request has begun. If it is False, the request also no longer counts as demand of
+        its class, for which slots are left free.
         """
         slots = self.slots
         with slots.lock:
@@ -135,9 +136,7 @@ class AdaptiveConcurrency:
     def go_on(self, slot: InSlot, now_ns: int, *, anyway: bool) -> ShedRefusal | None:
         """Takes a slot again for a request that has waited for its client.
 
-        Returns None, or a refusal if no slot is free.
-
-        If `anyway` is True, the request gets a slot even beyond the limit.
+        Returns None, or a refusal if no slot is free. If `anyway` is True, it gets a slot even beyond the limit.
         """
         slots = self.slots
         if not self._is_aside(slot):
@@ -189,7 +188,7 @@ class InSlot(Protocol):
 
 
 class SlotTicket(Unique):
-    """The record of a request that `AdaptiveConcurrency` has admitted; `slot` has the state of the request."""
+    """The record of a request that `AdaptiveConcurrency` has admitted; its `slot` holds the state of the request."""
 
     __slots__ = ("holder",)
     holder: AdaptiveConcurrency
@@ -219,7 +218,7 @@ class SlotTicket(Unique):
 
 
 class SlotInUse(SlotTicket):
-    """A ticket that itself holds the fields of its slot, which `InSlot` lists."""
+    """A ticket that is its own slot: it holds the fields of `InSlot` itself."""
 
     __slots__ = ("aside", "began_ns", "forks", "held", "in_flight", "rank")
 

@@ -29,9 +29,9 @@ QUIET_NS: Final = 10_000 * MILLISECOND_NS
 class Sample:
     """The measurements of one window of requests.
 
-    `round_trip_ns` is the mean of served requests, 0 if none was served; `in_flight` is the most that ran at once.
-    `full_at` is the largest number that ran when a request was refused, 0 without refusals: less than the limit if
-    slots are left free for more important classes.
+    `round_trip_ns` is the mean duration of served requests, 0 if none was served; `in_flight` is the most that ran at
+    once. `full_at` is the largest number that ran when a request was refused, 0 if none was refused. It is less than
+    the limit if slots are left free for more important classes.
     """
 
     round_trip_ns: int

@@ -6,12 +6,12 @@
 # the new one afterwards, three threads that look at the same moment all find the same free slot: twelve requests ran
 # with a limit of ten (concurrency-limits #234).
 #
-# Partitions. In that library a class with a guarantee may exceed the limit, so that no other class keeps it out; the
-# limit is then no limit. Here the guarantee is kept by leaving slots free for it: a class may take a slot only if the
-# slots that are left satisfy the guarantees of the other classes. A slot that is left free for a class that sends
-# nothing is wasted, so only as many are left free as the class is likely to want next: the most requests that it lately
-# had running or refused, a quarter of that, and one more. So a class that begins to send again finds one free slot, and
-# one more with each request that is refused, within the time of one round trip.
+# Partitions guarantee each class a fraction of the limit. In that library a class with a guarantee may exceed the
+# limit, so that no other class keeps it out; the limit is then no limit. Here slots are left free for it: a class may
+# take a slot only if the slots that are left satisfy the guarantees of the other classes. A slot that is left free for
+# a class that sends nothing is wasted, so only as many are left free as the class is likely to want next: the most
+# requests that it lately had running or refused, a quarter of that, and one more. So a class that begins to send again
+# finds one free slot, and one more with each request that is refused, within the time of one round trip.
 #
 # Without partitions only importance counts: each class leaves slots free for more important classes, and for no others,
 # so the least important class gets the slots that the others leave.
@@ -28,7 +28,7 @@ from reconverge.errors import InvalidSetting
 from reconverge.runtime.locks import new_lock
 
 MARGIN: Final = 4
-"""The divisor of a class's recent demand that gives the slots left free for that class in addition to the demand."""
+"""Slots are left free for a class beyond its recent demand: the demand divided by this, and one more."""
 PEAK_NS: Final = 3 * SECOND_NS
 
 
@@ -38,7 +38,8 @@ class RunningCount:
     Args:
         limit: how many may run at once.
         classes: how many classes there are.
-        guarantees: the fraction of the limit that each class is guaranteed, by its place; None lets importance decide.
+        guarantees: the fraction of the limit that each class is guaranteed, the most important class first. With None,
+            more important classes go first.
     """
 
     def __init__(self, limit: int, classes: int, guarantees: Sequence[float] | None = None) -> None:
@@ -51,8 +52,8 @@ class RunningCount:
         self.full_at = 0
         """The largest number of requests in progress when one was refused, since the reader last set this to 0."""
         self.scale = 1.0
-        """The fraction to which a probe of round trips lowers the requests in progress, and the demand of other
-        classes."""
+        """The fraction to which a probe of round trips lowers the requests in progress, and the demand of each class
+        for which slots are left free."""
         self._guarantees = None if guarantees is None else tuple(guarantees)
         self._peaks = [0] * classes
         self._last_peaks = [0] * classes
@@ -97,8 +98,8 @@ class RunningCount:
     def unwanted(self, rank: int) -> None:
         """Lowers the recent demand of the class number `rank` by one request, which does not run any more.
 
-        Slots are left free for recent demand; many idle uploads at one moment would otherwise keep slots free that no
-        request needs. The caller holds the lock.
+        Slots are left free for recent demand. Without this, many uploads that go idle at one moment would keep slots
+        free that no request needs. The caller holds the lock.
         """
         self._peaks[rank] = max(self.running[rank], self._peaks[rank] - 1)
         self._left_free_max = self._most_left_free()

@@ -54,15 +54,15 @@ REJECTED_MAX: Final = 0.98
 recovered."""
 DEPTH_MAX: Final = -math.log(1.0 - REJECTED_MAX)
 FLOOD: Final = 3.0
-"""The multiple of the target from which on an error is a flood. The part beyond it counts `FLOOD_GAIN` times in the
+"""An error above this multiple of the target is a flood. The part above it counts `FLOOD_GAIN` times in the
 proportional term."""
 FLOOD_GAIN: Final = 5.0
 FLOOD_S: Final = 0.3
 """The time constant, in seconds, with which a flood fades."""
 FLOOD_OVER: Final = 0.1
-"""The multiple of the target to which a flood must have faded before the integral may fall again."""
+"""The integral may fall again only once a flood has faded to this multiple of the target."""
 ELAPSED_MAX_S: Final = 0.5
-"""The most seconds that count between two steps, even if the machine was suspended for longer."""
+"""The time between two steps counts as so many seconds at most, even if the machine was suspended for longer."""
 
 
 @dataclass(frozen=True, slots=True)

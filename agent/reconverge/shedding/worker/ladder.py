@@ -33,9 +33,9 @@ _MASK_64: Final = WHOLE_64 - 1
 MIX_S: Final = 1.0
 """The time constant, in seconds, with which the mix of classes follows the arriving requests."""
 ESCALATE_S: Final = 1.0
-"""The seconds for which all less important requests must have been rejected before the next class loses any."""
+"""A class loses requests only after all requests of less important classes were rejected for so many seconds."""
 RELAX_S: Final = 5.0
-"""The seconds for which rejecting only less important classes must have sufficed before a class is spared again."""
+"""A class is no longer rejected once rejecting only less important classes has been enough for so many seconds."""
 NOTHING: Final = 1e-3
 """The fraction of the traffic below which a class counts as empty. Then the next class is rejected without waiting
 `ESCALATE_S`."""
@@ -72,7 +72,7 @@ class Dither:
 class Ladder:
     """Divides the fraction of traffic to reject among the classes.
 
-    Its sequences begin with the most important class.
+    All lists by class have the most important class first.
     """
 
     def __init__(self, classes: int) -> None:
@@ -85,7 +85,7 @@ class Ladder:
 
     @property
     def mix(self) -> list[float]:
-        """Returns the classes' parts of the traffic, which sum to 1, or to 0 before anything has arrived."""
+        """Returns each class's fraction of the traffic. They sum to 1, or to 0 before any request has arrived."""
         total = sum(self._mix)
         return [part / total if total else 0.0 for part in self._mix]
 

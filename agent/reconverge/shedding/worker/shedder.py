@@ -30,7 +30,7 @@ from reconverge.shedding.worker.signals import Clockwork, LoopLag, Occupancy, Si
 
 STEP_NS: Final = 50 * MILLISECOND_NS
 PROBE_S: Final = 0.025
-"""The seconds between two measurements of the event loop; the controller makes one step for two of them."""
+"""The seconds between two measurements of the event loop; the controller makes a step after every second one."""
 RETRY_AFTER_S: Final = 2.0
 """The seconds after which refused clients should come back. Shedding ends slowly, so an early return is in vain."""
 

@@ -40,11 +40,10 @@ from reconverge.shedding.worker.backlog import Backlog
 
 LAG_TARGET_S: Final = 0.05
 STANDING_STEPS: Final = 4
-"""The number of the last readings whose shortest lag is the standing lag; a shedder makes them in a fifth of a
-second."""
+"""The standing lag is the shortest lag of this many last readings, which a shedder makes in a fifth of a second."""
 STANDING_WEIGHT: Final = 8.0
 WAITING_READINGS: Final = 4
-"""The number of the last readings whose shortest backlog counts, made in a tenth of a second: a burst is no queue."""
+"""The shortest backlog of this many last readings counts, made in a tenth of a second: a short burst is no queue."""
 RATE_S: Final = 1.0
 """The time constant, in seconds, with which the measured rate follows the arriving requests."""
 RATE_MIN: Final = 1.0
@@ -52,7 +51,7 @@ RATE_MIN: Final = 1.0
 BUSY_TARGET: Final = 0.8
 FULL_PRESSURE: Final = 5.0
 UNHEARD_NS: Final = 1 << 62
-"""Stands in place of the shortest lag, in nanoseconds, as long as no lag was measured."""
+"""The shortest lag, in nanoseconds, as long as no lag was measured: a value that is larger than any lag."""
 
 
 Clockwork: TypeAlias = Callable[[], int]

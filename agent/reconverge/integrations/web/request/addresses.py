@@ -21,7 +21,7 @@ UNIX: Final = "unix"
 X_FORWARDED_FOR: Final = "x-forwarded-for"
 FORWARDED: Final = "forwarded"
 HOPS_MAX: Final = 32
-"""The most addresses read from a field, the last ones: a chain of more trusted proxies is cut off there."""
+"""The most addresses that are read from a field, from the last one back; a longer chain of proxies is cut off."""
 FIELD_CHARACTERS_MAX: Final = 8192
 """The longest `Forwarded` field that is read, in characters; with a longer one, the proxy counts as the client."""
 ADDRESS_CHARACTERS_MAX: Final = 64
@@ -47,8 +47,8 @@ class Addresses:
         trusted: networks or addresses of the trusted proxies, such as `10.0.0.0/8`; `unix` for a proxy that connects by
             a unix socket. By default no proxy is trusted, and forwarding fields are ignored.
         header: the field that the proxies write: `X-Forwarded-For`, `Forwarded`, or one that holds a single address,
-            such as `X-Real-IP` or `CF-Connecting-IP`. No other field is read: a proxy that writes one of them passes
-            on the others as the client wrote them.
+            such as `X-Real-IP` or `CF-Connecting-IP`. Only this field is read, because proxies pass on all other such
+            fields as the client wrote them.
 
     Raises:
         InvalidSetting: a network is invalid, the header is no field name, or no proxy is trusted to write it.

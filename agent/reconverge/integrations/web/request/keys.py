@@ -62,7 +62,7 @@ _MADE_BY: Final = {
     "by_path_parameter": "'tenant'",
     "together": "by_user, by_route",
 }
-"""Functions that make a key function, each with an example argument for errors about a missing call."""
+"""Functions that return a key function, each with an example argument, for the error if the call is missing."""
 _CLAIMS: Final = ("sub",)
 """The claims of a token that hold the user's identity."""
 
@@ -198,7 +198,7 @@ def everybody(_request: Request) -> str:
 def together(*parts: KeyFunction) -> KeyFunction:
     """Returns a key function that combines the keys of several, as in `together(by_user, by_route)`.
 
-    If any of `parts` finds no key, neither does the returned function. Raises InvalidSetting unless there are 1 to 16
+    If any of `parts` finds no key, the returned function finds none. Raises InvalidSetting unless there are 1 to 16
     parts, all of which can be called.
     """
     if not 1 <= len(parts) <= PARTS_MAX:
@@ -246,9 +246,9 @@ def is_application(thing: object) -> bool:
 
 
 def asks(function: object, what: str = "key_func") -> Asked:
-    """Returns `function` if it takes a request; a wrapper if it takes nothing. Raises InvalidSetting for anything else.
+    """Returns `function` if it takes a request, or a wrapper that takes one if `function` has no parameters.
 
-    `what` is the setting whose value the function is.
+    Raises InvalidSetting for anything else. `what` is the name of the setting that has this value.
     """
     if not callable(function):
         raise InvalidSetting(what, function, "is not a function of the request; pass one, such as by_ip")
@@ -330,14 +330,14 @@ def written(value: object) -> str | None:
 
 
 def _number(value: float | Decimal) -> str:
-    """Returns a number as text, equal numbers as equal texts: 1.50 as 1.5, and -0.0 as 0.0."""
+    """Returns a number as text, so that equal numbers have equal texts: 1.5 for 1.50, and 0.0 for -0.0."""
     if isinstance(value, Decimal):
         return str(value.normalize() + 0) if value.is_finite() else str(value)
     return str(value + 0.0)
 
 
 def joined(parts: Iterable[object]) -> str | None:
-    """Returns `parts` joined to a string that no other parts make; None if a part is missing, or there are no parts."""
+    """Returns `parts` joined to one string; other parts give another string. None if a part is missing, or without any."""
     texts: list[str] = []
     for part in parts:
         text = written(part)
@@ -358,7 +358,7 @@ def unescaped(part: str) -> str:
 
 
 def plain(key: str) -> str:
-    """Returns `key`, found in a request; its hash, if it begins like the keys that this library makes itself."""
+    """Returns `key`, which was found in a request, or its hash if it begins like the keys that this library makes."""
     return hashed(key) if key[0] == OURS else key
 
 

@@ -17,10 +17,10 @@ So a rule's path applies to a request in any of these cases:
    often as possible, and case, empty segments, white space, control characters, parameters and dots are removed.
 4. The path is too long to be read (`read_path.py`).
 
-The third case covers more spellings than any single router accepts, so a strange spelling of another path may be
-limited without need. A path in plain characters is not: it is its own normal form, except for its case and for slashes
-at its end. The work is linear in the length of the path, also for paths with many repetitions, and a request's path is
-read once for all rules.
+The third case covers more spellings than any single router accepts, so a strange spelling of a different path may be
+limited without need. This cannot happen to a path in plain characters: it is its own normal form, except for its case
+and for slashes at its end. The work is linear in the length of the path, also for paths with many repetitions, and a
+request's path is read once for all rules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reconverge.integrations.web.request.read_path import PATH_CHARACTERS_MAX, R
 TEMPLATES_MAX: Final = 4096
 """The most patterns of routes whose key is cached; applications have fewer routes."""
 TEMPLATE_CHARACTERS_MAX: Final = 512
-"""The longest pattern whose key is cached; a longer one may contain a prefix that a client has made up."""
+"""The longest pattern of a route whose key is cached; a longer one may contain a prefix that a client has made up."""
 
 _GAP: Final = re.compile(r"\{(?:[^{}]|\{[^{}]*\})*\}|<[^<>/]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\)")
 """Matches a placeholder for a value in a route: `{id}`, `{id:int}`, `{id:[0-9]{2}}`, `<int:id>`, `(?P<id>[0-9]+)`."""
@@ -63,7 +63,8 @@ class RulePath:
         _check_values(path)
         self.path = path
         self.patterns = [path_pattern(path)]
-        """Regular expressions for the path as the rule has it, and for learned patterns of routes; all ignore case."""
+        """Regular expressions for the path in the rule, and for each route's pattern that `learn` has added. All ignore
+        case."""
         self.below = path.endswith(BELOW)
         self.key = key_of(path.removesuffix(BELOW))
         self._of_forms = [_pattern(form) for form in _forms_of_rule(path)]

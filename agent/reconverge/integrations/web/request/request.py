@@ -48,7 +48,7 @@ class Request(Protocol):
         ...
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the templates, after asking the router if necessary."""
+        """Returns the patterns of the matched route, as `templates`, but asks the router for them if necessary."""
         ...
 
     @property
