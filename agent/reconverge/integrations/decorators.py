@@ -44,7 +44,7 @@ R = TypeVar("R")
 logger = logging.getLogger("reconverge")
 _logged = LoggedOnce()
 _named: WeakKeyDictionary[Limiter, ref[object]] = WeakKeyDictionary()
-"""By limiter, the first function after which it was named."""
+"""The first function that each limiter was named after, by limiter."""
 
 NEXT_TO_IT: Final = "put @limited(...) next to the function, below all other decorators"
 EVERY_CALL: Final = "calls"
@@ -132,7 +132,7 @@ def _check_limits(limits: object) -> None:
 
 
 def _check_ends(limiter: Limiter, function: object) -> None:
-    """Raises InvalidSetting for a limit with slots on a generator function, whose call returns before its code runs."""
+    """Raises InvalidSetting for a limit with slots on a generator function: its call returns before its code runs."""
     if isinstance(limiter, SlotLimiter) and (
         inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     ):
@@ -141,7 +141,7 @@ def _check_ends(limiter: Limiter, function: object) -> None:
 
 
 def _check_function(function: object) -> None:
-    """Raises InvalidSetting for anything but a function, such as a class or what another decorator has made of it."""
+    """Raises InvalidSetting for anything but a function, such as a class or an object that a decorator has returned."""
     kind = type(function).__name__
     if inspect.isclass(function):
         problem = "is a class, which would be one no more; limit its __init__, or its methods"
@@ -155,7 +155,7 @@ def _check_function(function: object) -> None:
 
 
 def _note_name(limiter: Limiter, function: object) -> None:
-    """Logs a warning, once, if another function has the same name as this one, and so the same limit."""
+    """Logs a warning, once, if another function of the same name has this limiter already, and so shares its counts."""
     try:
         first = _named.setdefault(limiter, ref(function))()
     except TypeError:  # raised for an object whose class takes no weak references
@@ -182,9 +182,9 @@ def _check_functions(**found: object) -> None:
 
 
 def _check_taken(function: Callable[..., object], **found: object) -> None:
-    """Raises InvalidSetting for each function in `found` that cannot be called with the arguments of `function`.
+    """Raises InvalidSetting for a function in `found` that cannot be called with the arguments of `function`.
 
-    Raises it for a key that is the name of an argument, too: all calls would share this text.
+    Also raises it for a key that is the name of an argument: all calls would share this text as their key.
     """
     named = list(inspect.signature(function).parameters.values())
     bare = [each.replace(annotation=each.empty, default=each.empty) for each in named]

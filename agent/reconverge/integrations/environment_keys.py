@@ -45,7 +45,9 @@ def authenticated_by_server(environment: Mapping[str, Any]) -> object:
 
 
 def finder_for(function: Asked, addresses: Addresses, user_in: Finder = authenticated_by_server) -> Finder | None:
-    """Returns a function that finds `function`'s key in a WSGI environment; None if `function` itself must be called.
+    """Returns a finder: a function that finds the key in a WSGI environment, in place of the key function `function`.
+
+    Returns None if `function` itself must be called.
 
     `user_in` finds the user in an environment.
     """

@@ -75,8 +75,8 @@ METRICS: Final = (
     Metric("reconverge_bugs_total", "counter", "Unforeseen failures that the agent outlived."),
 )
 RESULTS: Final = ("admitted", "refused", "would_refuse", "unlimited")
-"""The results of a decision: admitted, refused, admitted only because the limit is in shadow, or because it is off.
-`LimitStats` has counters of these names."""
+"""The results of a decision: admitted, refused, admitted only because the limit is in shadow, admitted because it is
+off. `LimitStats` has a counter of each name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Readings:
 
 
 def _slots_of(limit: LimitStats) -> tuple[tuple[str, int], ...]:
-    """Returns the numbers of slots with a valid lease and with an ended one, with their labels; empty for a rate."""
+    """Returns two labels, each with a number: slots with a valid lease, and with an ended one; empty for a rate."""
     if limit.in_use is None:
         return ()
     return (HOLDS, limit.in_use - limit.past_lease), (ENDED, limit.past_lease)

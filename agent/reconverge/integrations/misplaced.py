@@ -1,15 +1,16 @@
 """Logs warnings about limits in places where they limit nothing.
 
-A limit above a decorator such as `@app.get` limits nothing: that decorator has registered the bare function by then.
-The framework calls the bare function, and leaves no sign of that on the function. So the names that the decorated
-module or function knows are searched for an application that serves it: the decorator below was found by such a name.
+A limit above a decorator such as `@app.get` limits nothing: that decorator has already registered the function without
+the limit. The framework calls that bare function, and leaves no sign on it. So the names in the module and the function
+that contain the decorated function are searched for an application that serves it; `app` in `@app.get` is such a name.
 
-A middleware that is dropped before it serves a request limits nothing either. It takes an application and is one
-itself. Where the statement `RateLimitMiddleware(app, "5/minute")` drops it, the server goes on calling the bare
-application.
+A middleware that is dropped before it serves a request limits nothing either. A middleware takes an application and
+returns another one. A bare statement `RateLimitMiddleware(app, "5/minute")` drops the new one, and the server goes on
+calling `app`.
 
-A transport of a client to which no call comes limits nothing either, as the client's other settings lead past it. A
-transport sees only its own end, so that is when it is logged, unless another one has used the limit.
+A client's transport limits nothing either if no call reaches it, because the client's other settings choose another
+transport. A transport can notice this only when it is closed or deleted. The warning is logged then, unless another
+transport has used the same limit.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ _middlewares: Final = WeakKeyDictionary[Middleware, finalize]()  # type: ignore[
 """The middlewares of this process, each with its finalizer, which is alive until the first request."""
 
 REGISTRIES: Final = frozenset({"asyncclick", "celery", "click", "cyclopts", "dramatiq", "huey", "procrastinate"})
-"""Packages whose decorators return an object that they call a task or a command, in place of the function."""
+"""Packages whose decorators return another object in place of the function, such as a task or a command."""
 FRAMEWORKS: Final = frozenset({"aiohttp", "fastapi", "flask", "litestar", "quart", "starlette"})
 
 
 def registry_of(function: object) -> str | None:
-    """Returns the package whose decorator has made a task or a command of a function; None if there was none.
+    """Returns the package whose decorator has turned a function into a task or a command; None for other objects.
 
-    Such an object runs the bare function, even if it is decorated later. Only its class is looked at, as a task may
-    begin work when its attributes are read. The jobs of rq are functions with an attribute `delay`.
+    Such an object runs the bare function, even if the object is decorated later. Only the object's class is read,
+    because a task may begin work when its attributes are read. The jobs of rq are functions with an attribute `delay`.
     """
     names = {cls.__module__.partition(".")[0] for cls in type(function).__mro__}
     found = sorted(names & REGISTRIES)
@@ -60,7 +61,10 @@ def registry_of(function: object) -> str | None:
 
 
 def warn_if_registered(function: Any, caller: FrameType | None) -> None:
-    """Logs a warning if an application, or a table of routes, that `caller` can name serves `function` already."""
+    """Logs a warning if an application, or a table of routes, serves `function` already.
+
+    Only objects that have a name in the frame `caller` are searched.
+    """
     if caller is None:
         return
     for name, each in [*caller.f_globals.items(), *caller.f_locals.items()]:
@@ -96,7 +100,7 @@ def _listed(found: object) -> Iterable[Any]:
 def warn_if_dropped(middleware: Middleware) -> finalize:  # type: ignore[type-arg]  # of any arguments
     """Returns a finalizer that logs a warning when `middleware` is deleted, unless the caller has detached it.
 
-    At the end of the process, the finalizer logs nothing, and `log_bypassed` looks at the middleware.
+    At the end of the process, the finalizer logs nothing; `log_bypassed` checks the middleware then.
     """
     warning = finalize(middleware, _log_dropped, type(middleware).__name__)
     warning.atexit = False  # a process that only imports the application serves nothing
@@ -108,8 +112,8 @@ def warn_if_dropped(middleware: Middleware) -> finalize:  # type: ignore[type-ar
 def log_bypassed() -> None:
     """Logs a warning for each middleware that served nothing, though its application has served requests.
 
-    The server was given the application instead of the middleware. Of other frameworks than Starlette's and Flask that
-    is not known.
+    In this case, the server was given the application instead of the middleware. Only applications of Starlette and
+    Flask show that they have served requests, so there is no warning for others.
     """
     for middleware, warning in list(_middlewares.items()):
         app, name = middleware.app, type(middleware).__name__
@@ -136,9 +140,9 @@ def _log_dropped(name: str) -> None:
 
 
 def warn_if_unused(transport: object, limiter: RateLimiter, remedy: str) -> finalize:  # type: ignore[type-arg]
-    """Returns a finalizer that logs a warning if no call has used the limiter of `transport` by its end.
+    """Returns a finalizer that logs a warning if no call has used `limiter`, the limiter of `transport`.
 
-    The transport's `close` calls the finalizer, otherwise its deletion does; at the end of the process, nothing does.
+    The finalizer runs when the transport is closed or deleted, but not at the end of the process.
     """
     warning = finalize(transport, _log_unused, type(transport).__name__, limiter, remedy)
     warning.atexit = False

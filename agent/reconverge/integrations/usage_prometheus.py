@@ -1,4 +1,4 @@
-"""Metrics for Prometheus about the reporting of usage, which are read when they are scraped.
+"""Metrics for Prometheus about a node's usage reports to the hub, which are read at each scrape.
 
   from prometheus_client import CollectorRegistry
   from reconverge.integrations.usage_prometheus import UsageCollector

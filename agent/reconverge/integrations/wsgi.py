@@ -312,7 +312,7 @@ def merged(headers: Sequence[tuple[str, str]], fields: Fields) -> list[tuple[str
 def added_to(there: Container[str], fields: Fields) -> Fields:
     """Returns the limits' fields that must be added to a response, from all of the limits' `fields`.
 
-    `there` are the lower-case names of the response's own fields. A field that the response has already is added only
-    if it is a list; otherwise only the application's own field is sent.
+    `there` are the lower-case names of the response's own fields. A field that the response has already is added again
+    only if it is a list; otherwise only the application's own field is sent.
     """
     return [each for each in fields if each[0].lower() not in there or each[0].lower() in LISTS]

@@ -1,4 +1,4 @@
-"""Exports the rate limits for aiohttp servers."""
+"""Rate limits for aiohttp servers."""
 
 from reconverge.integrations.aiohttp.middleware import Limits, outcome_of
 from reconverge.integrations.aiohttp.request import AiohttpRequest

@@ -1,4 +1,4 @@
-"""Exports the rate limits for ASGI applications."""
+"""Rate limits for ASGI applications."""
 
 from reconverge.integrations.asgi.middleware import CLOSE_CODES, POLICY_VIOLATION, AsgiRequest, RateLimitMiddleware
 

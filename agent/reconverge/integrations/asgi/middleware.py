@@ -42,7 +42,7 @@ from reconverge.integrations.web.rules import Limits, Rule, all_rules
 from reconverge.integrations.web.unmatched import UnmatchedRules
 
 WEBSOCKET: Final = "WEBSOCKET"
-"""The method by which rules match a websocket's connection, which has no HTTP method of its own."""
+"""The name in a rule's `methods` that stands for websocket connections, which have no HTTP method."""
 POLICY_VIOLATION: Final = 1008
 TRY_AGAIN_LATER: Final = 1013
 CLOSE_CODES: Final = (POLICY_VIOLATION, TRY_AGAIN_LATER)
@@ -119,7 +119,7 @@ class AsgiRequest(Located):
         return (template,) if isinstance(template, str) else ()
 
     def seek_templates(self) -> Sequence[str]:
-        """Returns the patterns of all routes of Starlette or FastAPI that match the path, found by a search."""
+        """Searches all routes of Starlette or FastAPI, and returns the patterns of those that match the path."""
         return templates_for(self.raw, self._router, self._root)
 
     @property
@@ -259,7 +259,7 @@ class RateLimitMiddleware:
     def _look(self, scope: Scope, send: Send) -> Send:
         """Logs a warning for rules whose paths match no route, at startup and again at the first request.
 
-        Only a request shows the prefix at which the application is mounted. Returns the `send` with which to go on.
+        Only a request shows the prefix at which the application is mounted. Returns the `send` for the application.
         """
         if self._router is None:
             self._find_router()

@@ -39,10 +39,10 @@ def route_of(scope: Mapping[str, Any]) -> str:
 
 
 def operation_of(scope: Mapping[str, Any]) -> str:
-    """Returns the pattern of the route that the framework has found, after the route's methods: `GET /items`.
+    """Returns methods and pattern of the route that the framework has found, such as `GET /items`.
 
-    So two routes with the same path differ. Returns the pattern alone if the route has no methods, and an empty string
-    if no route matches.
+    With the methods, two routes of the same path differ. Returns the pattern alone if the route has no methods, and an
+    empty string if no route matches.
     """
     known = _known_route(scope)
     if known is not None:
@@ -119,7 +119,7 @@ def _remember(route: Any, context: Any) -> None:
 
 
 def router_in(app: Any) -> Any:
-    """Returns `app`, or the application inside its middlewares, that has routes; None if none of them has routes."""
+    """Returns `app` if it has routes, or else the first application inside its middlewares that has; None if none."""
     for _ in range(DEPTH_MAX):
         if isinstance(getattr(app, "routes", None), list | tuple):
             return app
@@ -136,9 +136,9 @@ def root_of(router: Any) -> str:
 
 
 def routes_of(router: Any, wanted: Callable[[Any], bool] | None = None) -> list[Route] | None:
-    """Lists an application's routes, with `/*` for mounted parts that list none; None if the application lists none.
+    """Returns an application's routes; None if it does not list them. A mounted part that lists none becomes `/*`.
 
-    With `wanted`, a function of a route object, only routes for which it returns true are listed, and no `/*`.
+    With `wanted`, a function of a route object, only routes for which it returns true are returned, and no `/*`.
     """
     routes = getattr(router, "routes", None)
     return None if routes is None else list(_routes(routes, wanted, 0))
@@ -181,7 +181,7 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
 
 
 def _listed(route: object) -> str | None:
-    """Returns a route's pattern, with the type `path` for parameters that may contain slashes; None without one."""
+    """Returns a route's pattern; parameters that may contain slashes have the type `path` in it. None without one."""
     path, convertors = _path_of(route), getattr(route, "param_convertors", None)
     if path is None or not isinstance(convertors, Mapping):
         return path

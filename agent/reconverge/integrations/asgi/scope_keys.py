@@ -3,9 +3,9 @@
 # Theory of operation.
 #
 # Most middlewares have one limit, by an API key in a header or by the client's address. Making a `Request` only to read
-# such a key costs more than the decision, its outcome and the response fields together. So if the key functions of all
-# rules are the library's own and read one thing each, a finder reads that thing from the scope. Another finder reads
-# the part of the key that separates routes.
+# such a key takes longer than the decision, its outcome and the response fields together. So if each key function is
+# one of this library, and reads only a header field, the address or the user, another function (a finder) reads that
+# directly from the ASGI scope. Another finder finds the part of the key that separates routes.
 #
 # The finders find the same keys as the key functions, and raise the same errors for a faulty scope. If proxies are
 # trusted, an address depends on header fields, and the key function itself is called.

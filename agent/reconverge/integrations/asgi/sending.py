@@ -83,7 +83,7 @@ class Decided(list[Outcome]):
             self.unsettled = self.unsettled or outcome.unsettled
 
     def take_back(self, refusing: Outcome) -> None:
-        """Gives back the charges of the outcomes so far and removes them, because `refusing` refuses the request."""
+        """Gives back the charges of all outcomes so far, and empties the list: `refusing` refuses the request."""
         go_on(self, refusing)
         self.clear()
 
@@ -220,7 +220,7 @@ async def no_more() -> None:
 
 
 def with_fields_of(outcome: Admitted, headers: Headers) -> Headers:
-    """Returns the application's header fields with those of a request's only outcome added, as `merged` does."""
+    """Returns the application's header fields, with the fields of `outcome`, a request's only outcome, added."""
     refused = says_when_to_retry(headers)
     fields = outcome.pipeline.encoded(outcome.decisions, outcome.keys, refused=refused)
     return merged(headers, outcome.fields_beside(refused=refused)) if fields is None else headers + fields

@@ -33,7 +33,7 @@ NAP_S: Final = 1.0
 """The longest single sleep, in seconds, of a paused call. Then the call checks whether another response has made the
 pause longer."""
 EVERY_KEY: Final = f"{OURS}all"
-"""The key of a pause that stops the calls with any key."""
+"""The key of a pause that stops all calls, whichever key they have."""
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[float, None, Decision | None]
@@ -147,9 +147,9 @@ class Outgoing:
     ) -> Decision | None:
         """Waits until a call may be sent, and returns the decision: a refusal if the timeout has passed.
 
-        Returns None if the limiter has failed; then the call is sent. If the limit has `costs`, `method` selects the
-        cost of one call, which is charged `cost` times. With `path` as well, a call also waits while only its operation
-        is paused.
+        Returns None if the limiter has failed; the call is to be sent then. If the limit has `costs`, `method` selects
+        the cost of one call, which is charged `cost` times. With `method` and `path`, a call also waits while only its
+        operation (method and path) is paused.
         """
         cost, kind = self._price(cost, method)
         began_ns = self._now_ns()
@@ -203,8 +203,8 @@ class Outgoing:
         """Adapts later calls to the server's limits, by the status and the header fields of a response.
 
         If the server refuses, later calls on all nodes wait until the time that the server names, and nothing is
-        charged. If the server reports less remaining quota than the limiter has, the difference is charged until the
-        quota is renewed.
+        charged. If the server reports less remaining quota than the limiter has, the difference is charged to the
+        limiter, until the server renews its quota.
         """
         if not self._listens:
             return
@@ -293,7 +293,7 @@ class Outgoing:
 
 
 def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
-    """Returns a refusal by the pause named `pause`, for `retry_after` seconds. All else is as in `grounds`."""
+    """Returns a refusal by the pause named `pause`, for `retry_after` seconds, with the other values of `grounds`."""
     return replace(
         grounds,
         binding=pause,

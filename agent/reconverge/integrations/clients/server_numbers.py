@@ -10,13 +10,13 @@
 # window. All other numbers are ignored, counted, and logged once.
 #
 # The server's number is a little older than the local one, so calls under way make the difference smaller, not larger.
-# Several workers may charge the same difference before they have exchanged reports: less is sent than could be, until
-# the server's quota is renewed.
+# Several workers may charge the same difference before they have exchanged reports. Then less is sent than could be,
+# until the server's quota is renewed.
 #
-# A quota with nothing left pauses the calls of all nodes until it is renewed. A quota that fills up gradually does not,
-# because some of it is back long before all of it is: it is charged as empty, and a limiter with a bucket of the same
-# rate fills up alike. In a refusal it is not charged, because the refusal names the time at which a part is back, and a
-# limiter with a window would refuse until all of it is.
+# If a server reports a quota with nothing left, the calls of all nodes pause until it is renewed. A quota that fills up
+# gradually causes no pause, because a part of it is available long before all of it is. The limiter is charged until it
+# is empty instead; if it is a bucket of the same rate, it fills up as fast as the server's quota. A refusal causes no
+# such charge: it names the time at which a part is available, and a limiter with a window would refuse for longer.
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class ServerNumbers:
     def learn(self, key: str, said: Numbers, *, refused: bool) -> float | None:
         """Charges the limiter down to the server's number of remaining requests.
 
-        `refused` means that the response is a refusal, after which calls pause anyway: nothing is charged for a quota
-        with nothing left.
+        `refused` means that the response is a refusal, after which calls pause anyway. In that case, a server's quota
+        with nothing left charges nothing.
 
         Returns the seconds until a used-up quota is renewed, during which calls must pause; else None.
         """
@@ -89,5 +89,5 @@ class ServerNumbers:
 
 
 def _is_same(limit: Limit, said: Numbers) -> bool:
-    """Returns whether the server's numbers state the quota of `limit`, and its window or no window."""
+    """Returns whether the server's numbers state the same quota as `limit`, and the same window, if they state one."""
     return said.quota == limit.quota and said.window in (None, ceil(limit.window))

@@ -1,4 +1,4 @@
-"""Waits for the turn of a call that blocks its thread, even on the thread of an event loop, as in a notebook."""
+"""Waits on the calling thread until a limit admits a call, even if the thread runs an event loop, as in a notebook."""
 
 # A cell of a notebook runs in an event loop, and a call of `requests` in it blocks that loop, whether a limit waits or
 # not. So such a call may wait, too, but not in the queue: a coroutine of the same loop may be first in the queue, and

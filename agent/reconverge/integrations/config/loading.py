@@ -176,8 +176,8 @@ class Configuration:
         """Applies the present contents of the file and the environment: all changes, or none if one is impossible.
 
         Quotas change as by `RateLimiter.change`, so past use still counts. New limits are declared. Switches and sync
-        intervals are set. Nothing else can change. A setting with the same value as before is left alone, so a switch
-        that was turned by hand stays until the file has a new value for it.
+        intervals are set. Nothing else can change. A setting with the same value as at the last load is left alone, so
+        a switch that was turned by hand stays as it is until the file has a new value for it.
 
         Raises:
             InvalidConfiguration: a setting is wrong or cannot change; nothing was changed.
@@ -257,7 +257,10 @@ class Configuration:
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
     def _steps(self, settings: Settings, finding: MistakeLocator) -> list[Callable[[], object]]:
-        """Returns functions that change the agent to `settings`, and cannot fail. Raises InvalidConfiguration."""
+        """Returns functions that change the agent to `settings` and cannot fail.
+
+        Raises InvalidConfiguration if the agent cannot be changed so while it runs.
+        """
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
             if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):
@@ -400,7 +403,7 @@ def load(
 def _made(settings: Settings, finding: MistakeLocator, **instead: Any) -> Agent:
     """Returns the agent that the settings describe, with all its limits. Raises InvalidConfiguration.
 
-    `instead` are settings of the agent that replace those in `settings`, or are added.
+    `instead` has settings of the agent that replace those in `settings`, or are added to them.
     """
     variables_are_read()
     with finding.when("hub"):

@@ -25,8 +25,8 @@ CHARACTERS_MAX: Final = 1 << 20
 UTF8_BYTES_MAX: Final = 4
 """The most bytes of one character in UTF-8."""
 VALUES_MAX: Final = 4 * CHARACTERS_MAX
-"""The most values in a YAML file. A value counts once for each reference to it, because a few lines of references can
-mean billions of values."""
+"""The most values in a YAML file. A value counts once for each reference (alias) to it, because a few lines of aliases
+can stand for billions of values."""
 DEPTH_MAX: Final = 50
 """The deepest nesting of tables and lists that is read; settings have five levels. Parsers fail at various depths."""
 TOO_DEEP: Final = f"more than {DEPTH_MAX} levels of nested tables and lists"

@@ -1,6 +1,6 @@
-"""Brings settings from all sources into one form, and describes mistakes in them: the fact, the value, the remedy.
+"""Brings settings from all sources into one form, and describes mistakes in them: what is wrong, and what to write.
 
-Values are shown for limits only: any other value may be a secret that was written in the wrong place.
+The wrong value is shown for limits only: any other value may be a secret that was written in the wrong place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reconverge.limit.grammar import UNITS_S
 
 
 def says(said: Any, path: tuple[str | int, ...]) -> bool:
-    """Returns whether `said`, the settings of one source, have a value at `path`."""
+    """Returns whether `said`, the settings of one source such as a file, have a value at `path`."""
     for part in path:
         if not isinstance(said, Mapping) or part not in said:
             return False
@@ -50,7 +50,7 @@ KINDS: Final = {
     "dict": "a table",
     "model": "a table",
 }
-"""A description of the required value, by the first word of the type of pydantic's error, such as `int`."""
+"""Descriptions of required values, by the first word of the type of pydantic's error: `int` for `int_parsing`."""
 DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)")
 
 
@@ -67,7 +67,7 @@ def problem_of(
 ) -> str:
     """Returns a description of pydantic's `mistake` in the setting at `path`.
 
-    `known` are the settings allowed at that place, and `agents` the settings of the agent itself.
+    `known` has the settings that are allowed at that place, and `agents` the settings of the agent itself.
     """
     kind, value = str(mistake["type"]), mistake.get("input")
     if kind == UNKNOWN:

@@ -4,9 +4,9 @@
 #
 # A person enters a token once, on the sign-in page, and gets a cookie. Any worker may answer the next request, and
 # workers share nothing, so the session is in the cookie itself: the time when it ends, and a signature whose key is
-# derived from the token. It is valid on all workers that know the token, and ends with the token. Scripts cannot read
-# the cookie (`HttpOnly`), and requests of other sites do not carry it (`SameSite=Strict`). It has no path of its own:
-# the browser uses that of the page, whichever prefix a proxy has added or removed.
+# derived from the token. The session is valid on all workers that know the token, until the token is removed. Scripts
+# cannot read the cookie (`HttpOnly`), and requests of other sites do not carry it (`SameSite=Strict`). The cookie names
+# no path, so the browser uses the path of the page, whichever prefix a proxy has added or removed.
 #
 # Changes are requested by the page's script alone: as JSON, with a header field that no form of another site can send.
 # The field holds a word against forged requests (a CSRF token), which is derived from the session. The browser must

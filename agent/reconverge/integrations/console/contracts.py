@@ -229,7 +229,7 @@ class ContractPages:
     async def _standing(
         self, document: Document, identity: str, *, foreseen: bool
     ) -> tuple[dict[str, Any] | None, str]:
-        """Returns a customer's use of the limits in `document` and an empty text; or None and the reason, a sentence.
+        """Returns a customer's use of the limits in `document`, and ""; or None, and a sentence that states the reason.
 
         `foreseen` means that the contracts in `document` are not in force yet.
         """

@@ -18,8 +18,8 @@ from reconverge.limiter.faces.limiter import Limiter
 async def key_standing(agent: Agent, limits: Mapping[str, Limit], name: str, key: str) -> dict[str, Any]:
     """Returns the use of a key in the limit `name`, for each quota in `limits`. Raises InvalidKey.
 
-    If several plans of contracts have the limit, the key has one count, and only the quota that applies to it is
-    returned. If the hub does not answer, returns the figures of this process, if it has the limit.
+    If several plans of contracts have the limit, they share one count of the key, and only the quota of the key's own
+    plan is returned. If the hub does not answer, returns the numbers that this process knows, if it has the limit.
     """
 
     async def read(hub: Hub) -> dict[str, FleetUsage]:
@@ -52,10 +52,11 @@ def _limiter_here(agent: Agent, name: str, key: str) -> Limiter | None:
 
 
 def _one_of_each_count(usages: Mapping[str, FleetUsage], limits: Mapping[str, Limit]) -> dict[str, FleetUsage]:
-    """Returns `usages` with only one of the quotas that count a key together: the quota of the key's own plan.
+    """Returns `usages` with only one quota for each count of the key: the quota of the key's own plan.
 
-    The hub answers about a quota with its capacity, or with that of the key's own quota if that is smaller. So the
-    key's own quota is the smallest of those for which the hub answered with the largest capacity.
+    Several plans may share a count. For each of their quotas, the hub answers with the quota's capacity, or with that
+    of the key's own quota if this is smaller. So the largest capacity in the answers is that of the own quota, which is
+    the smallest quota with this answer.
     """
     chosen: dict[str, FleetUsage] = {}
     for name in sorted(usages, key=lambda each: limits[each].capacity if each in limits else 0):
@@ -89,7 +90,7 @@ def _table(quota: str, limit: Limit, usage: FleetUsage) -> dict[str, Any]:
 
 
 def sentence_of(usage: FleetUsage) -> str:
-    """Returns a sentence for people: why requests are refused, or how much is left, and when the next one fits."""
+    """Returns a sentence for people: how much is left; or why requests are refused, and when the next one fits."""
     if usage.learning > 0:
         return (
             f"The hub has lost data and grants nothing of this key for {_written(usage.learning)}: nodes keep the"

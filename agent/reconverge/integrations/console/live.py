@@ -21,8 +21,8 @@ from reconverge.integrations.console.seen import SnapshotMemory
 LOOK_NS: Final = SECOND_NS
 """The shortest time, in nanoseconds, between two readings of the snapshots, however many pages are open."""
 RENEW_NS: Final = 5 * SECOND_NS
-"""The time, in nanoseconds, after which the console renews its mark at the hub. Nodes leave snapshots while there is a
-mark."""
+"""The nanoseconds after which the console renews its mark at the hub: nodes leave snapshots only while the hub has this
+mark, a sign that a console is watching."""
 FLEET: Final = "fleet"
 PROCESS: Final = "process"
 
@@ -97,7 +97,7 @@ class Live:
         return found or {}
 
     def _decoded(self, found: dict[str, bytes | None]) -> tuple[dict[str, NodeSnapshot], dict[str, LoadSnapshot]]:
-        """Returns two tables by node, of snapshots of limits and of load shedding, without unreadable snapshots."""
+        """Returns the readable snapshots in two dicts, by node: those of limits, and those of load shedding."""
         snapshots: dict[str, NodeSnapshot] = {}
         loads: dict[str, LoadSnapshot] = {}
         for name, payload in list(found.items())[:SNAPSHOTS_MAX]:

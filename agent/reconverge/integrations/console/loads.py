@@ -1,4 +1,4 @@
-"""Builds the page about load shedding: what all processes admit and shed, by class and layer, and their slots."""
+"""Builds the page about load shedding: the requests that all processes admit and shed, by class and layer."""
 
 # Theory of operation.
 #
@@ -6,9 +6,9 @@
 # operator asks first what the fleet sheds, and then which process. Numbers per second come from the difference between
 # two snapshots of a process, as for limits. A silent process is left out of the sums, because it may have ended.
 #
-# Each layer names its own readings. The readings of this package's layers get columns in the table of processes
-# (`limit` and `in_flight` of a concurrency limit; `pressure` and `rejected_fraction` of the worker shedder). Those of
-# other layers are shown as they are.
+# Each layer names its own readings (measured values). The readings of this package's layers get columns in the table of
+# processes (`limit` and `in_flight` of a concurrency limit; `pressure` and `rejected_fraction` of the worker shedder).
+# The readings of other layers are shown under their own names.
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def view_of_loads(processes: Sequence[Process]) -> dict[str, Any]:
 
 
 def _without_copies(processes: Sequence[Process]) -> list[Process]:
-    """Returns each process once. `processes` has a process several times if it has several agents that report it.
+    """Returns each process once. `processes` has a process several times if several of its agents report it.
 
-    Requests that wait for limits are added up over the agents of a process.
+    The numbers of requests that wait for limits are added up over the agents of a process.
     """
     by_word: dict[str, Process] = {}
     for each in sorted(processes, key=lambda process: (process.silent_s, process.name)):
@@ -92,9 +92,9 @@ def _shape(stack: StackLoad) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _before(process: Process, number: int) -> StackLoad | None:
-    """Returns the stack at position `number` in a process's previous snapshot.
+    """Returns the load of the stack at position `number`, from the process's previous snapshot.
 
-    Returns None without such a stack, or if it had other layers or classes.
+    Returns None if that snapshot has no such stack, or if the stack had other layers or classes then.
     """
     before = () if process.before is None else process.before.stacks
     if number >= len(before) or _shape(before[number]) != _shape(process.newest.stacks[number]):

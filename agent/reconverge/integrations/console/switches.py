@@ -21,7 +21,7 @@ from reconverge.published.switch_log import Turned, read_log, turned_between
 KEPT_S: Final = 86_400
 """The seconds for which published switches are valid after the first one was published: one day."""
 TURNED_MAX: Final = 50
-"""The most turns of switches that the console lists."""
+"""The most changes of switches that the console lists."""
 EXTENDED_S: Final = 3600
 """The shortest time, in seconds, for which published settings stay valid after a console has turned a switch."""
 
@@ -44,7 +44,7 @@ class FleetSwitches:
         """The switches that this console has turned, the newest first."""
 
     async def read(self) -> dict[str, Any]:
-        """Returns the published switches, and the log of their turns with the authors. Raises HubUnavailable."""
+        """Returns the published switches, and the log of their changes with the authors. Raises HubUnavailable."""
 
         async def read(hub: Hub) -> tuple[bytes | None, list[Turned] | None]:
             return await _store(hub).read(bytes_max=PAYLOAD_BYTES_MAX), await self._log(hub)
@@ -61,8 +61,8 @@ class FleetSwitches:
     ) -> dict[str, Any]:
         """Publishes a switch for all limits, or for one, and returns the switches with their log.
 
-        If `to` is None, the switch is left to each node.
-        `reported` holds the names of quotas in nodes' snapshots; names at the hub are added.
+        If `to` is None, each node's own setting applies again. `reported` holds the names of quotas in nodes'
+        snapshots, by which a misspelt limit is noticed; names at the hub are added.
         Raises UnknownSwitch, HubUnavailable, UnverifiedDocument, InvalidSetting and InvalidDocument.
         """
 
@@ -105,7 +105,10 @@ class FleetSwitches:
 
 
 def word_of(said: object) -> Word | None:
-    """Returns the switch that a request names; None if each node is to decide. Raises ValueError otherwise."""
+    """Returns the switch that a request names; None if each node's own setting is to apply.
+
+    Raises ValueError for any other value.
+    """
     if said is None:
         return None
     if not isinstance(said, str) or said not in WORDS:

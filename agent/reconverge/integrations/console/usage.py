@@ -2,8 +2,9 @@
 
 # Theory of operation.
 #
-# Usage is added up at the hub, in pages of one period and shard. A console reads the pages over the connections of its
-# agent, on the event loop of the exchanges. So each page is requested separately, and exchanges run in between.
+# Usage is added up at the hub, and stored in pages, each for one period and shard. A console reads the pages over the
+# connections of its agent, on the event loop that also runs the agent's exchanges with the hub. So each page is
+# requested separately, and exchanges run in between.
 #
 # A chart has some dozens of periods, and a period of all customers has sixteen pages a shard. Usage of past periods
 # hardly changes, so their sums are cached for a minute, and those of the present period for a few seconds; one chart is

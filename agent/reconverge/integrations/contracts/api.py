@@ -5,13 +5,13 @@ app = contracts_api(book, tokens=["console: ..., write"], contracts=contracts)
 
 # Theory of operation.
 #
-# The API is a thin layer around a `Book`: it reads a request strictly (`reading.py`), checks that its token allows the
-# operation (`tokens.py`), calls the book once, and returns the book's answer. It stores no contracts itself, so any
-# number of workers may serve it, and all read what one has changed.
+# The API is a thin layer around a `Book`, the store of the contracts. It reads a request strictly (`reading.py`),
+# checks that its token allows the operation (`tokens.py`), calls the book once, and returns the book's answer. The API
+# stores no contracts itself, so any number of workers may serve it, and each worker reads what another has changed.
 #
-# FastAPI routes requests, reads their parameters, and generates the OpenAPI document. Checks that FastAPI makes too
-# late or too leniently are made before (`door.py`): a body is read only for a client with a token, and only up to its
-# maximal length; and it is checked in a thread, because the event loop belongs to the application as well.
+# FastAPI routes requests, reads their parameters, and generates the OpenAPI document. FastAPI makes some checks too
+# late or too leniently, so `door.py` makes these first: a body is read only for a client with a token, and only up to
+# its maximal length; and it is checked in a thread, because the event loop belongs to the application as well.
 #
 # Every failure has a response: for a mistake in a request, one that names its place; for a failure of the hub, 503; for
 # a bug, 500 without any detail, which the server logs instead.
@@ -88,7 +88,8 @@ SMALL_BYTES_MAX: Final = 64 * 1024
 USE_STAYS: Final = Forgotten(
     0, 0, 0, "the use is kept, because this API has no contracts in force: erase it with `reconverge forget`"
 )
-"""The answer of an API without contracts in force, which has no agent that could erase the use."""
+"""The answer to a request to erase a customer if the API has no `Contracts`. Then it has no agent, which could erase
+the customer's use (its counts)."""
 
 
 @runtime_checkable
@@ -117,8 +118,8 @@ def contracts_api(
         book: where the contracts are stored.
         tokens: the secrets that programs send: a mapping of tokens to "read" or "write", or a list of `Token` or of
             text as "name: token, role". The history of changes shows the names. A token has 16 bytes or more.
-        contracts: the contracts in force on this node. With them the API explains how much customers have used, and
-            resets that; without them, it has no such routes.
+        contracts: the contracts in force on this node. With them the API has routes that explain how much customers
+            have used, and that reset this use.
         open: whether all clients may read and write, without tokens.
         clock: the time by which repeated log messages are limited.
 
@@ -149,7 +150,7 @@ def contracts_api(
 
 
 class _Api:
-    """The operations of the API: they change a book, the store of contracts, and explain contracts in force."""
+    """The operations of the API: they read and change the book (the store of contracts), and explain customers' use."""
 
     def __init__(
         self,

@@ -234,7 +234,10 @@ class OuterDoor:
 
 
 def facts_in(request: Request) -> dict[str, str]:
-    """Returns the query parameters of a request as facts by name, by which limits may count. Raises Problem (400)."""
+    """Returns the query parameters of a request as facts by name. Raises Problem (400).
+
+    Facts are values, such as a user, by which limits may count besides the customer.
+    """
     try:
         return _FACTS.validate_python(dict(request.query_params))
     except ValidationError as error:
@@ -256,7 +259,7 @@ def check_facts(facts: Mapping[str, str], contracts: Explainer) -> None:
 
 
 def wrong_parameter(mistake: Mapping[str, Any], where: str, path: Sequence[str | int]) -> Problem:
-    """Returns the problem for pydantic's error `mistake` about a parameter: 422 for a body or a path, else 400.
+    """Returns the problem for `mistake`, pydantic's error about a parameter: 422 in a body or a path, otherwise 400.
 
     `where` is the part of the request that has the parameter; `path` leads to the field in it.
     """

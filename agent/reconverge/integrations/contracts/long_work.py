@@ -43,7 +43,7 @@ class LongWork:
     async def alone(self, work: Callable[[], Awaitable[T]]) -> T:
         """Awaits `work` in its turn and returns the result. Raises Problem (503) if too many requests wait.
 
-        It is for work that starts a thread of its own.
+        Unlike `do`, it starts no thread: it is for work that starts one itself.
         """
         if self._waiting >= WAITING_MAX:
             retry = {"Retry-After": str(RETRY_AFTER_S)}

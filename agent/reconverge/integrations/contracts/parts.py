@@ -19,7 +19,7 @@ FACTS_GIVEN_MAX: Final = 32
 FACT_LENGTH_MAX: Final = 512
 """The longest value of a fact, in characters."""
 NOT_FACTS: Final = ("customer", "self")
-"""Names that no fact may have: facts are passed as keyword arguments, beside these two."""
+"""Names that no fact may have, because facts are passed to functions as keyword arguments beside these two."""
 
 EXAMPLES: Final[dict[str, Any]] = {
     "Contract": {"plan": "pro", "limits": {"burst": "800/second"}, "note": "until the fair is over"},

@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
 
 PROBLEM_JSON: Final = "application/problem+json"
 UNSPECIFIC: Final = "about:blank"
-"""The `type` of all problems, which distinguishes none: programs read the status and the other members instead."""
+"""The `type` of all problems. It does not distinguish problems; programs read the status and other members instead."""
 DETAIL_CHARACTERS_MAX: Final = 1000
 """The longest detail of a problem, in characters; a longer one, with text from a client, is cut off."""
 RETRY_AFTER_S: Final = 2
@@ -25,7 +25,7 @@ RETRY_AFTER_S: Final = 2
 
 
 class Problem(ReconvergeError):
-    """Raised for a request that is not served; the response has the status, and the detail as problem details.
+    """Raised for a request that is not served. The response has this status, and a body with problem details.
 
     `fields` are added to the header, and `members` to the standard members of the problem details.
     """

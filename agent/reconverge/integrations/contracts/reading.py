@@ -31,7 +31,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the API of contracts", error.name or "starlette", "api") from error
 
 Do: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""A function that runs long work, as in a thread, and returns the result."""
+"""A function that calls another one, which takes long, for example in a thread, and returns its result."""
 JSON: Final = "application/json"
 VERSION_MAX: Final = 2**53
 """The largest whole number that all JSON parsers keep exactly."""
@@ -91,7 +91,8 @@ def query_of(request: Request, known: tuple[str, ...] | None) -> dict[str, str]:
 class Conditions:
     """The versions for which a request is meant, from its fields If-Match and If-None-Match.
 
-    A set is None if its field is absent, and empty if the field names no version that exists.
+    `match` and `none_match` are the versions named in each field: None if the field is absent or `*`, and empty if it
+    names no version that can exist. `any_match` and `none_any` mean that the field is `*`.
     """
 
     match: frozenset[int] | None
@@ -107,8 +108,8 @@ class Conditions:
     def check_match(self, version: int, *, exists: bool, reads: bool) -> None:
         """Raises Problem (412) if the conditions of a request exclude `version`, the present version.
 
-        `exists`: whether the contracts that the path names exist. `reads`: whether the request only reads; then
-        If-None-Match names the version that the client has already (see `is_known`), and raises nothing.
+        `exists`: whether the contracts that the path names exist. `reads`: whether the request only reads. In that case
+        If-None-Match only names the version that the client has already, which is no error; see `is_known`.
         """
         if self.any_match and not exists:
             raise _failed("there are no contracts yet, and If-Match requires some; leave it out", version)
@@ -167,7 +168,7 @@ async def form_of(request: Request, *, bytes_max: int, fields_max: int) -> dict[
 async def json_of(request: Request, *, bytes_max: int, required: bool = True, do: Do | None = None) -> Any:
     """Returns a request's body, parsed as JSON; None if the body is empty and not `required`. Raises Problem.
 
-    `do` runs the parsing of a long body, as in a thread.
+    If `do` is given, it runs the parsing of a long body, for example in a thread.
     """
     raw = await _body(request, bytes_max)
     if not raw and not required:

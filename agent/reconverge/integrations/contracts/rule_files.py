@@ -47,7 +47,7 @@ def written_contracts(document: Document, language: str) -> str:
 
 
 def written_table(table: Mapping[str, Any], language: str) -> str:
-    """Returns a table, such as `table_of` makes, as text in a format. Raises InvalidSetting."""
+    """Returns a dict, such as `table_of` makes, as text in the file format `language`. Raises InvalidSetting."""
     if language == "json":
         return json.dumps(table, indent=2) + "\n"
     if language == "yaml":

@@ -1,4 +1,4 @@
-"""Exports the rate limits for Django: a middleware, a decorator for views, and a cache that shares its counts."""
+"""Rate limits for Django: a middleware, a decorator for views, and a cache whose counts all processes share."""
 
 from reconverge.integrations.django.middleware import (
     DjangoRequest,

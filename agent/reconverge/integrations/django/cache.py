@@ -11,8 +11,8 @@
   RATELIMIT_USE_CACHE = "ratelimit"
 
 It is made for django-ratelimit, which calls `add` and `incr`. Neither call passes the limit, so the hub cannot grant
-allowances of it to nodes; see `shared_counts`. While N processes cannot exchange their counts, each process counts
-alone, and up to N times the limit may be admitted.
+each node an allowance (a part of the limit); see `shared_counts`. While N processes cannot exchange their counts, each
+process counts alone, and up to N times the limit may be admitted.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
         return self.counts.value(name) is None and bool(super().add(key, value, timeout, version))
 
     def get(self, key: str, default: object = None, version: int | None = None) -> Any:
-        """Returns the value, or the count with the parts of other processes as of the last exchange, or `default`."""
+        """Returns the value; `default` without one. A count includes other processes' parts as of the last exchange."""
         count = self.counts.value(self._name(key, version))
         return super().get(key, default, version) if count is None else count
 

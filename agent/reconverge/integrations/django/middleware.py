@@ -330,7 +330,7 @@ def _serving(request: HttpRequest) -> Iterator[tuple[ServingRequest, Callable[[A
 
 
 def _log_unserved() -> None:
-    """Logs a warning, once, that a request has come past the middleware, which alone obeys LIMITS and RULES."""
+    """Logs a warning, once, that a request has reached a view without the middleware, which checks LIMITS and RULES."""
     if _logged.is_new():
         logger.warning(
             "reconverge: RECONVERGE has LIMITS or RULES, and a request came to a view without the middleware that"
@@ -339,7 +339,7 @@ def _log_unserved() -> None:
 
 
 def _name_of(view: Any, bound: object) -> str:
-    """Returns the name for the limit of a view, after the view.
+    """Returns the name for the limit of a view, made from the view's own name.
 
     If the view is a method of the object `bound`, the name begins with that object's class, even if the method is
     inherited.

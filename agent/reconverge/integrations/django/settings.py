@@ -47,10 +47,10 @@ OURS: Final = frozenset({"AGENT", "LIMITS", "RULES"})
 FUNCTIONS: Final = frozenset(
     {"COST", "DEDUCT_WHEN", "EXEMPT_WHEN", "KEY_FUNC", "LIMITS", "METER", "ON_BREACH", "SETTLE"}
 )
-"""The settings whose value may be the dotted path of a function or a meter. None of their other values looks like
-one."""
+"""The settings whose value may be the dotted path of a function or a meter. Their other values do not look like dotted
+paths."""
 OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
-"""The name in RECONVERGE of each setting that errors of a guard call by another name."""
+"""Settings that have another name in a guard's errors: the name in the error, and the name in RECONVERGE."""
 _LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")
 """Matches a URL pattern that can be compared with a rule's path: `items/<int:id>/`, or a simple regular expression."""
 _PLAIN: Final = re.compile(r"(?:[\w.~-]+/)+")
@@ -70,7 +70,7 @@ class Configured:
     rules: Sequence[Declared]
     """The rules for all requests, besides those on views."""
     views: Mapping[str, Sequence[str]]
-    """The names of views in each rule's VIEWS, by the place of the rule: `RECONVERGE['RULES'][0]`."""
+    """The names of views in each rule's VIEWS. The key is the place of the rule, such as `RECONVERGE['RULES'][0]`."""
     owns_agent: bool
     decide: Decide | None
     """A function that decides by all rules from a WSGI environment; None if the rules need a `Request`."""
@@ -314,7 +314,7 @@ def methods_of(view: object) -> frozenset[str] | None:
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Drops the cached guard and rules, as a test has changed the setting; stops the agent that it made."""
+    """Drops the cached guard and rules, because a test has changed RECONVERGE; stops the agent made from that setting."""
     if setting == SETTING and configured.cache_info().currsize:
         before = configured()
         if before.owns_agent:

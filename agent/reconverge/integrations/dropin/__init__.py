@@ -1,1 +1,1 @@
-"""Storages that replace the server-side counters of other rate-limiting libraries."""
+"""Storages for other rate-limiting libraries, such as `limits`: they replace the counters at a server."""

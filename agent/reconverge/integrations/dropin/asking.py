@@ -5,16 +5,19 @@ A request may wait for the answer, because callers of a storage expect to wait f
 
 # Theory of operation.
 #
-# A storage decides with `limiter.ask`, as guards do, so scarce keys of fixed and sliding windows are kept at the hub.
-# Those of a moving window cannot be: from the dates in reports, the hub cannot know how much of a node's use still
-# counts, so it grants allowances. Of a quota of five, four nodes would be granted one request each, and the fifth
-# request would be granted to no node. So nodes take no allowance of a small quota of a moving window ahead of need: the
-# unused part stays at the hub (`Table.leave_spare_at_hub`). If another node has not used what it was granted, that part
-# comes back a little later than the hub's answer. So if the quota has room by that answer, a refused request waits for
-# its turn, for the rest of the time that `in_doubt` allows. At most as many requests wait for a key as its quota has.
+# A storage decides with `limiter.ask`, as guards do. So if a key of a fixed or sliding window is scarce (few requests
+# are left), its free quota is kept at the hub, and no node is granted what it has not asked for.
 #
-# Nothing waits on a thread that runs an event loop, because that would block the loop; there memory decides. Memory
-# would refuse the part that stays at the hub, so nodes then take allowances of a moving window ahead of need again.
+# The hub cannot do this for a moving window: from the dates in reports, it cannot know how much of a node's use still
+# counts, so it grants allowances ahead of need. Of a quota of five, four nodes would be granted one request each, and
+# the fifth request would be granted to no node. So for a small quota of a moving window, nodes take no allowance ahead
+# of need, and the unused part stays at the hub (`Table.leave_spare_at_hub`). If a node has not used what it was
+# granted, it gives that back, which takes a little longer than the hub's answer to a question. So if the quota has room
+# according to that answer, a refused request waits for its turn, for the rest of the time that `in_doubt` allows. At
+# most as many requests wait for a key as its quota admits.
+#
+# Nothing waits on a thread that runs an event loop, because that would block the loop; there memory decides. From
+# memory, the part that stays at the hub cannot be used, so nodes then take allowances ahead of need again.
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ class StorageAsking:
     """Decides by the limits of one storage, and asks the hub if memory alone cannot decide.
 
     Args:
-        in_doubt: the longest time to ask, such as "ask:25ms", or "refuse" to let memory decide; see `within_s`.
+        in_doubt: "ask:25ms" to wait for the hub's answer for at most 25 ms, or "refuse" to let memory decide; see
+            `within_s`.
     """
 
     def __init__(self, in_doubt: object) -> None:
@@ -81,7 +85,10 @@ class StorageAsking:
         return await limiter.wait(key, cost, timeout=left_s, max_queue=limiter.limit.quota)
 
     def _left_s(self, limiter: RateLimiter, decision: Decision, key: str, cost: int, began_ns: int) -> float:
-        """Returns the seconds for which a request may still wait for quota of other nodes; 0 if it must not wait."""
+        """Returns the seconds for which a refused request may wait for quota that other nodes may give back.
+
+        Returns 0 if the request must not wait.
+        """
         if not leaves_spare_at_hub(limiter) or not others_hold(limiter, decision, key, cost):
             return 0.0
         return max(0.0, self._within_s - (SystemClock.monotonic_ns() - began_ns) / SECOND_NS)

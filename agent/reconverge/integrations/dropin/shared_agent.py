@@ -64,7 +64,7 @@ IN_URIS: Final = {
     **dict.fromkeys(("username", "password"), LOGIN),
     **dict.fromkeys(("service_name", "sentinel_kwargs"), SERVICE),
 }
-"""Options of the library's own storages for a server or a login, each with the part of a URI that replaces it."""
+"""Options by which the library's own storages find a server or log in, each with the form of a URI to write instead."""
 TLS: Final = "reconverge+rediss://HOST?ssl_cert_reqs=none, or ssl_ca_certs=FILE"
 """The form of a URI to write in place of options whose names begin with "ssl"."""
 
@@ -109,9 +109,9 @@ def settings_at(uri: str, options: Mapping[str, Any], *, own: frozenset[str] = N
 def agent_at(hub: str, settings: Mapping[str, Any], *, apart: object = None, own: frozenset[str] = NONE) -> Agent:
     """Returns the agent of this process for a hub and settings.
 
-    Calls with equal `hub`, `settings` and `apart` return the same agent. Only `memory://` without a name gets a new
-    agent each time. `own` names the settings that belong to the calling storage; they appear in the error about an
-    unknown setting. Raises the errors of `Agent`.
+    Calls with equal `hub`, `settings` and `apart` return the same agent; callers with different values of `apart` get
+    different agents. Only `memory://` without a name gets a new agent each time. `own` names the settings that belong
+    to the calling storage; they appear in the error about an unknown setting. Raises the errors of `Agent`.
     """
     if hub == f"{MEMORY}://":
         return _new_agent(hub, settings, own)

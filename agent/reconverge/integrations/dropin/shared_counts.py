@@ -1,7 +1,8 @@
 """Counts that all processes share, each with a key and a lifetime, without a limit.
 
-A count is the sum of this process's own part and the parts of the others at the last exchange. It never refuses a
-request. An application that compares it with a limit is as exact as the parts of the others are recent.
+A count is the sum of this process's own part and the parts that other processes had reported at the last exchange. It
+never refuses a request. If an application compares it with a limit, the result misses what other processes have counted
+since then.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ logger = logging.getLogger("reconverge")
 
 COUNT_MAX: Final = QUOTA_MAX
 COUNTS_MAX: Final = 100_000
-"""The most counts that this process remembers; then it forgets the oldest. A forgotten count goes on if it is begun
-again."""
+"""The most counts that this process remembers; beyond that, it forgets the oldest. If a forgotten count is begun again,
+its earlier value is still part of it."""
 WINDOWS_MAX: Final = 100
 """The most different lifetimes of counts; each lifetime is one limit at the hub."""
 WINDOW_MAX_S: Final = WINDOW_MAX_NS / SECOND_NS
@@ -37,13 +38,13 @@ class KnownCount(NamedTuple):
 
     limiter: RateLimiter
     ends_ns: int
-    """When the count expires by this process's own estimate, in monotonic nanoseconds."""
+    """The monotonic time, in nanoseconds, at which the count expires according to this process."""
     new: bool = True
     """Whether the key had no count before, as far as this process knew from its own counts and the last exchange."""
 
 
 class SharedCounts(Unbreakable):
-    """The counts at one hub and in one namespace. Several objects in this process have the same counts.
+    """The counts at one hub and in one namespace. Objects of one process with the same URI and options share counts.
 
     Args:
         uri, options: see `shared_agent.settings_at`.

@@ -44,7 +44,7 @@ logger = logging.getLogger("reconverge")
 FIXED: Final = "fixed-window"
 MOVING: Final = "moving-window"
 SLIDING: Final = "sliding-window-counter"
-"""The library's name of its third strategy; the two constants above are the names of the others."""
+"""The library's name for its third strategy; the two constants above are its names for the other two."""
 SCHEMES: Final = (
     *("redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"),
     *("valkey", "valkeys", "valkey+unix", "valkey+cluster", "valkeys+cluster", "valkey+sentinel", "valkeys+sentinel"),
@@ -93,7 +93,7 @@ class StorageEntry(NamedTuple):
     expiry: int
     """The window of the library's limit, in seconds."""
     shared: bool = False
-    """Whether other limits share this limiter, so that it must count by whole keys, which contain the limit."""
+    """Whether other limits share this limiter. Then it counts by whole keys, each of which contains its limit."""
 
 
 class StorageLimits(Unbreakable):
@@ -122,10 +122,10 @@ class StorageLimits(Unbreakable):
         self._clock: Clock = settings.get("clock") or SystemClock()
         super().__init__()
         self._entries: dict[tuple[str, str, str, str], StorageEntry] = {}
-        """The entries for keys that end with a limit, by strategy, amount, multiples and granularity."""
+        """The entries of limits that stand at the end of keys, by strategy, amount, multiples and granularity."""
         self._odd: dict[tuple[str, int | None, int], StorageEntry] = {}
-        """The entries for other keys, by strategy, amount and expiry. The amount is None for a count without a
-        limit."""
+        """The entries for keys that do not end with a limit, by strategy, amount and expiry. The amount is None for a
+        count without a limit."""
         self._logged = LoggedOnce()
 
     def now(self) -> float:
@@ -207,11 +207,10 @@ class StorageLimits(Unbreakable):
         return self.now() - (expiry - wait_s if used else 0.0), used
 
     def sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns four numbers for the library: the former window's count and seconds, then the present window's.
+        """Returns four numbers for the library: count and seconds of the former window, then those of the present one.
 
-        The first two are zeros, the others the whole count, and the seconds until a part of it expires.
-
-        The library takes the last number modulo the window as the time until a part of the count expires.
+        The former window's numbers are 0. The present window's numbers are the whole count, and the seconds until a
+        part of it expires; from these the library takes the remainder modulo the window.
         """
         used, wait_s = self.window(SLIDING, key, expiry)
         return (0, 0.0, used, Until(wait_s)) if used else (0, 0.0, 0, 0.0)
@@ -220,7 +219,8 @@ class StorageLimits(Unbreakable):
     def forget(self, strategies: tuple[str, ...], key: str) -> None:
         """Resets a key: here at once, on all other nodes with their next exchange.
 
-        If this process has counted keys of this limit by some of `strategies`, only those are reset; otherwise all.
+        The key is reset under those of `strategies` by which this process has counted the key's limit; under all of
+        them if there is none.
         """
         tail = tuple(key.rsplit("/", 3)[1:])
         at_work = [strategy for strategy in strategies if (strategy, *tail) in self._entries]
@@ -264,7 +264,10 @@ class StorageLimits(Unbreakable):
         return self._declare_odd(strategy, amount, expiry), key_of(key)
 
     def _places(self, strategy: str, key: str, expiry: int | None = None) -> list[tuple[StorageEntry, str]]:
-        """Returns each entry and key under which `key` may have been counted, for calls that do not name the amount."""
+        """Returns all entries, each with the name, under which `key` may have been counted.
+
+        It is for calls that do not state the amount of the limit.
+        """
         places: list[tuple[StorageEntry, str]] = []
         tail = key.rsplit("/", 3)
         if len(tail) == 4:
@@ -306,7 +309,10 @@ class StorageLimits(Unbreakable):
         return entry
 
     def _declare(self, strategy: str, amount: int, expiry: int, per: str) -> StorageEntry:
-        """Declares a limit to the agent; if there are too many limits, a coarser shared one that never admits more."""
+        """Declares a limit to the agent. If there are too many, declares a coarser one that several limits share.
+
+        The coarser limit never admits more.
+        """
         quota, window_s = min(amount, QUOTA_MAX), min(max(expiry, 1), EXPIRY_MAX)
         if quota < 1:
             return StorageEntry(None, amount, expiry)
@@ -378,7 +384,7 @@ class StorageLimits(Unbreakable):
 
 
 def _decision(limiter: RateLimiter, name: str, cost: int = 1) -> Decision:
-    """Returns the decision of a test, which charges nothing, for a client whose next request may reach any node."""
+    """Returns a limiter's decision about the key `name` without a charge, with the wait that holds on every node."""
     return for_any_node(limiter, limiter.test(name, cost), name, cost)
 
 

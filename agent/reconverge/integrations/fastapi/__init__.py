@@ -1,4 +1,4 @@
-"""Exports the rate limits for FastAPI, which are dependencies of routes, routers and applications."""
+"""Rate limits for FastAPI, as dependencies of routes, routers and applications."""
 
 from reconverge.integrations.fastapi.limits import Limits, TooManyRequests
 

@@ -111,7 +111,7 @@ class Limits(LimitsOfApp):
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._key = key_func
         self._key_functions: dict[str | None, object] = {}
-        """The code object of the first key function used with each limit name that was made from a limit string."""
+        """By limit name, if it is made of a limit string: the code object of the first key function used with it."""
         self._misuse = Misuse()
 
     @with_advice(OF_LIMITS)
@@ -161,7 +161,7 @@ class Limits(LimitsOfApp):
         return self(limits, **settings)
 
     def _warn_of_shared_name(self, rule: Rule) -> None:
-        """Logs a warning if two limits have one name and different key functions, and so count equal keys together.
+        """Logs a warning if two limits have the same name but different key functions: they count equal keys together.
 
         A client that can choose its key in one limit could use up another client's quota in the other limit.
         """
@@ -233,9 +233,9 @@ class Limits(LimitsOfApp):
         return list(decided) if decided else [] if outcome is None else [outcome]
 
     def install(self, app: Any) -> None:
-        """Adds to `app` a middleware, which adds fields and settles costs, and a handler, which answers refusals.
+        """Adds to `app` a middleware that adds response fields and settles costs, and a handler that answers refusals.
 
-        From then on, the application's OpenAPI document describes refusals. Raises InvalidSetting for another object.
+        The application's OpenAPI document then describes refusals. Raises InvalidSetting if `app` has begun to serve.
         """
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
             problem = "is not a FastAPI application, which answers for all of its routers; write limits.install(app)"

@@ -25,7 +25,7 @@ class SocketMessages:
     def __init__(self, guard: Guard, declared: Declared, close_code: int) -> None:
         self.name = declared.name
         self.asked = False
-        """Whether it has been asked about a message."""
+        """Whether this limit has decided about any message so far."""
         self._guard = guard
         self._rules = [declared]
         self._close_code = close_code

@@ -1,8 +1,8 @@
 """Raises errors for limits that are misused in FastAPI, for example as decorators; the errors show the code to write.
 
-FastAPI calls a dependency with its declared parameters. Used as a decorator, it would be called with a function. If the
-dependency were a coroutine function, that call would return a coroutine that is never awaited, so nothing would be
-limited. Therefore a dependency here is an object that checks its argument first.
+FastAPI calls a dependency with its declared parameters. If a dependency is misused as a decorator, it is called with a
+function. A dependency that is a coroutine function would then return a coroutine that is never awaited, so nothing
+would be limited. Therefore a limit here is an object that checks its argument first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger("reconverge")
 WRITE = "write @app.get(path, dependencies=[Depends(limits('5/minute'))])"
 
 SOCKETS_MAX: Final = 10
-"""After so many websockets, a limit on messages that was asked about none is logged."""
+"""A limit on messages is logged if it has decided about no message after so many websockets."""
 
 
 class Dependency:
@@ -52,8 +52,8 @@ class Dependency:
     def __call__(self, connection: Any = None, response: Any = None, **found: Any) -> Awaitable[Outcome]:
         """Decides about a request. Returns an awaitable of the outcome.
 
-        `found` has the value of the dependency that returns the key, if there is one. The named parameters make the
-        call twice as fast.
+        `found` has the value of the dependency that returns the key, if there is one. `connection` and `response` are
+        named, because with `**found` alone the call would take twice as long.
         """
         if connection is None and not found:
             problem = "a limit is called by FastAPI alone; leave the last () out, as in Depends(limits('5/minute'))"
@@ -98,19 +98,22 @@ class NoRoute:
 
 
 class Misuse:
-    """Finds limits of one application that limit nothing, or a request twice, once all its routes exist."""
+    """Finds limits of one application that limit nothing, or that charge a request twice. Logs a warning about each.
+
+    The check runs at the first request, when all routes exist.
+    """
 
     def __init__(self) -> None:
         self._functions: list[object] = []
         """The functions that were passed as limits; none of them may serve a route."""
         self.made: list[Dependency] = []
-        """The limits that were made since the last look, some of which may be in no route."""
+        """The limits that were made since the last check, some of which may be in no route."""
         self._messages: list[SocketMessages] = []
         self._sockets = 0
         self._logged = LoggedOnce()
 
     def note_function(self, function: Callable[..., object]) -> None:
-        """Notes a function that was passed as limits. Raises InvalidSetting for an application."""
+        """Records a function that was passed as limits. Raises InvalidSetting for an application."""
         if takes(function, 3) and not takes(function, 1):
             problem = "is an application, and limits are no middleware; write limits.install(app)"
             raise InvalidSetting("limits", function, problem)
@@ -125,12 +128,12 @@ class Misuse:
             raise InvalidSetting("app", app, problem) from None
 
     def noted(self, messages: SocketMessages) -> SocketMessages:
-        """Returns a limit on messages, and notes it as one about which no message has come yet."""
+        """Returns `messages`, a limit on messages, and records it as one that has decided about no message yet."""
         self._messages.append(messages)
         return messages
 
     def look(self, scope: Scope, *, again: bool) -> None:
-        """Logs the mistakes that show when a request or a websocket comes, or, if it looks `again`, a later one."""
+        """Logs the mistakes that show at the first request or websocket, or, if `again` is True, at a later one."""
         if again:
             self._log_late()
         else:
@@ -139,7 +142,7 @@ class Misuse:
             self._log_unread()
 
     def _log_unread(self) -> None:
-        """Logs a warning about limits on messages that no message has come to, after `SOCKETS_MAX` websockets."""
+        """After `SOCKETS_MAX` websockets, logs a warning for each limit on messages that has decided about none."""
         self._messages = [each for each in self._messages if not each.asked]
         self._sockets += 1
         if self._sockets > SOCKETS_MAX:
@@ -178,9 +181,9 @@ class Misuse:
         _log_twice(holders)
 
     def _log_late(self) -> None:
-        """Logs a warning, once for each name, about limits that were made while the application serves, and not used.
+        """Logs a warning, once for each name, about unused limits that were made while the application serves.
 
-        A dependency that returns a limit makes one with each request, and FastAPI does not call what it returns.
+        A dependency that returns a limit makes a new limit for each request, and FastAPI never calls that limit.
         """
         for limit in self._take_unused():
             if self._logged.is_new(limit.__name__):
@@ -193,9 +196,9 @@ class Misuse:
                 )
 
     def _take_unused(self) -> list[Dependency]:
-        """Empties `made`, and returns those limits whose names no used limit among them has.
+        """Empties `made`, and returns the unused limits among them, except those that share a name with a used one.
 
-        FastAPI makes a limit in a text annotation several times, and reads the parameters of only one of them.
+        FastAPI makes a limit in a text annotation several times, and uses only one of these objects.
         """
         made, self.made = self.made, []
         used = {limit.__name__ for limit in made if limit.attached or limit.called}
@@ -203,7 +206,7 @@ class Misuse:
 
 
 def _log_twice(holders: Iterable[object]) -> None:
-    """Logs a warning for each route that depends on two limits of one rule, which share a count and both charge it."""
+    """Logs a warning for each route that depends on the same rule twice: each request is charged twice to one count."""
     for holder in holders:
         limits = list(dict.fromkeys(_limits_in(getattr(holder, "dependant", None))))
         for number, limit in enumerate(limits):
@@ -226,7 +229,7 @@ def _limits_in(dependant: Any) -> Iterator[Dependency]:
 
 
 def _log_defaults(holders: Iterable[object]) -> None:
-    """Logs a warning for each limit that is the default of a parameter without Depends, and so limits nothing."""
+    """Logs a warning for each limit that is a parameter's default value without Depends, and so limits nothing."""
     asked = {id(each): each for holder in holders for each in _asked(getattr(holder, "dependant", None))}
     for function in asked.values():
         try:

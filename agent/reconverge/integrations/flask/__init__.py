@@ -1,4 +1,4 @@
-"""Exports the rate limits for Flask, which are an extension of Flask."""
+"""Rate limits for Flask, as an extension."""
 
 from reconverge.integrations.flask.extension import Limits, ServiceUnavailable, TooManyRequests
 

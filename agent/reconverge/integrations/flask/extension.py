@@ -137,8 +137,8 @@ class Limits(LimitsOfApp):
         key_func: returns the key of a request; it takes the request, or no argument as in Flask-Limiter.
         app: the application; or call `init_app`.
         agent: the agent that decides; or the URL of a hub, for which an agent is made. `storage_uri` is another name.
-        default_limits: limits of each view without limits of its own, for each key.
-        application_limits: limits that count all views together, and requests without a view.
+        default_limits: limits, for each key, of every view that has no limits of its own.
+        application_limits: limits that count the requests to all views together, also requests without a view.
         guard: a guard with the settings that all limits share; or give these settings as keyword arguments.
         default_limits_*, application_limits_*: see `Rule`.
 
@@ -174,7 +174,7 @@ class Limits(LimitsOfApp):
         self._apps: dict[flask.Flask, dict[str, Any]] = {}
         """The limited applications, with what was read of the configuration of each."""
         self._settling: list[flask.Flask] = []
-        """The applications that call `_teardown` at the end of each request, to settle costs."""
+        """The applications for which Flask calls `_teardown` at the end of each request, to settle costs."""
         self._unmatched: UnmatchedRules | None = None
         self._hub = agent
         self._said: dict[str, Any] = {}
@@ -236,7 +236,7 @@ class Limits(LimitsOfApp):
         self._said = said
 
     def _without_app(self, sender: flask.Flask, **_: Any) -> None:
-        """Logs a warning at the first request of an application, because no application was limited by `init_app`."""
+        """Logs a warning, at the first request to any application, that `init_app` was called for none."""
         flask.request_started.disconnect(self._without_app)
         logger.warning("reconverge: default_limits limit nothing in %r; call limits.init_app(app)", sender)
 
@@ -286,7 +286,7 @@ class Limits(LimitsOfApp):
     def shared_limit(
         self, limit_value: RuleLimits, scope: str | Callable[[str], str], **settings: Unpack[UnscopedSettings]
     ) -> Callable[[Any], Any]:
-        """Returns a decorator for views that share a count: those with the same `scope`.
+        """Returns a decorator for views; all views with the same `scope` share one count.
 
         `scope` is a text, or a function that returns a text for the name of an endpoint.
         """
@@ -382,7 +382,7 @@ class Limits(LimitsOfApp):
     def _look(self) -> None:
         """Logs warnings about rules whose paths match no route. Called at the first request, when all routes exist.
 
-        Tests switch limits off in the configuration of an application that they have imported, so this reads it again.
+        Also reads the configuration again, because tests may switch limits off there after they import an application.
         """
         self._unused.log()
         for app, read in self._apps.items():
@@ -552,9 +552,9 @@ def _check_several(setting: str, limits: object) -> None:
 
 
 def _of_flask(function: Any, *, failed: Any) -> Any:
-    """Returns a function for `deduct_when` or `settle` that calls `function` with Flask's response.
+    """Wraps `function`, a value of `deduct_when` or `settle`, so that it is called with Flask's own response.
 
-    A value that is no function is returned unchanged. If a request got no response, the result is `failed`.
+    If a request got no response, the wrapper returns `failed`. A value that is no function is returned unchanged.
     """
     if not callable(function):
         return function

@@ -68,9 +68,9 @@ def agent_for(agent: Agent | str | None, storage_uri: str | None, config: Mappin
 
 
 def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns Flask-Limiter's settings in `config` that have an effect.
+    """Returns those settings of Flask-Limiter in `config` that have an effect here.
 
-    Raises InvalidSetting for its other settings, and for names that resemble a setting.
+    Raises InvalidSetting for Flask-Limiter's other settings, and for names that resemble one of its settings.
     """
     for name, value in config.items():
         if not name.startswith(PREFIX) or name in READ or value is None:
@@ -84,7 +84,7 @@ def said_in(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_unchanged(config: Mapping[str, Any], read: Mapping[str, Any]) -> None:
-    """Raises InvalidSetting for a setting in `config`, but for `ENABLED`, that changed after `read` was read."""
+    """Raises InvalidSetting if a setting in `config`, except `ENABLED`, differs from that in `read`, read before."""
     for name, value in said_in(config).items():
         if name != ENABLED and read.get(name) != value:
             problem = "was set after the configuration had been read, and has no effect; write it above Limits(app=app)"

@@ -61,10 +61,10 @@ def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:
 def warn_of_unmatched(
     app: flask.Flask, limited: Iterable[tuple[object, object, str]], rules_of: Callable[[object], Iterable[object]]
 ) -> None:
-    """Raises InvalidSetting for a limit above `@app.get`: the endpoint is the view without the limit.
+    """Raises InvalidSetting for a limit above `@app.get`: Flask has registered the view without the limit.
 
-    If a class has one endpoint with its limit and one without, only logs a warning. Each item of `limited` has the
-    limit's rule, the bare view, and the text of the limit.
+    If a class is registered once with its limit and once without, only logs a warning. Each item of `limited` has the
+    limit's rule, the view without the limit, and the text of the limit.
     """
     endpoints = {name: list(_chain(view)) for name, view in app.view_functions.items()}
     reached = {id(rule) for views in endpoints.values() for view in views for rule in rules_of(view)}
@@ -102,7 +102,7 @@ def warn_of_unregistered(apps: Iterable[flask.Flask], limited: Iterable[object])
 def routes_of_rules(
     apps: Iterable[flask.Flask], rules_of: Callable[[object], Iterable[T]]
 ) -> Iterable[tuple[T, list[Route]]]:
-    """Returns each rule with the routes that lead to its views, or to its methods of class-based views."""
+    """Returns each rule with the routes that lead to the views, or methods of class-based views, that it limits."""
     found: dict[T, list[Route]] = {}
     for app in apps:
         for endpoint, view in app.view_functions.items():
@@ -119,7 +119,10 @@ def routes_of_rules(
 
 
 def _chain(view: Any) -> Iterable[Any]:
-    """Yields a view, then the function that it wraps, and so on; after a function made from a class, also the class."""
+    """Yields a view, then the function that it wraps, and so on.
+
+    If one of them was made from a class of views, yields this class after it.
+    """
     for each in wrapped_in(view):
         yield each
         if getattr(each, "view_class", None) is not None:

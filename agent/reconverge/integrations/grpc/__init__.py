@@ -1,4 +1,4 @@
-"""Exports the rate limits for gRPC servers."""
+"""Rate limits for gRPC servers."""
 
 from reconverge.integrations.grpc.interceptors import (
     AioRateLimitInterceptor,

@@ -48,10 +48,10 @@ by_rpc = by_route
 """A key function: returns the full name of the called method, such as `/shop.Orders/Place`."""
 
 HTTP_STATUS: Final = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
-"""The HTTP status for each of gRPC's status codes 0 to 16, for functions of rules that take a response."""
+"""The HTTP status for each of gRPC's status codes 0 to 16. Functions of rules that take a response get this status."""
 ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 HEALTH: Final = "/grpc.health.v1.Health/"
-"""The beginning of the standard methods for health checks."""
+"""The beginning of the names of the standard methods for health checks."""
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 
 _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
@@ -127,7 +127,7 @@ class Interceptor:
         return _alike(behavior, *(functools.partial(each, behavior, details) for each in kinds), streams=streams)
 
     def _counting(self, behavior: Any, details: Details, *, streams: bool) -> Any:
-        """Wraps the handler `behavior` so that the client's messages are counted, by a function of the same kind."""
+        """Wraps the handler `behavior`, by a function of the same kind, so that the client's messages are counted."""
 
         def call_of(context: Context) -> _CountedCall:
             return _CountedCall(self.guard, self._messages, details, context)

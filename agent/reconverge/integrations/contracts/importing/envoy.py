@@ -116,7 +116,7 @@ class _Mapping:
     replaced: set[tuple[Descriptor, str]] = field(default_factory=set[tuple[Descriptor, str]])
 
     def table(self) -> dict[str, Any]:
-        """Returns the contracts document that the file is converted to, as a table. Raises InvalidConfiguration."""
+        """Returns the contracts document that the file is converted to, as a dict. Raises InvalidConfiguration."""
         self._name_facts()
         first = dict[tuple[tuple[str, str], ...], Way]()
         for way in self.ways:
@@ -182,7 +182,7 @@ class _Mapping:
         return self.plan_names.of(".".join(f"{key}_{value}" for key, value in values.items())) if values else DEFAULT
 
     def _limits(self, values: Values, identity: str | None) -> dict[str, tuple[Way, tuple[str, ...]]]:
-        """Returns the rules for requests with `values`: by limit name, the path to the rule and the facts it counts by.
+        """Returns the rules for requests with `values`: by limit name, the path to the rule and the facts to count by.
 
         With `identity`, returns the rules for that customer; with None, those of the plan.
         """
@@ -265,7 +265,10 @@ class _Mapping:
             self.customers[identity] = self._customer(identity, name, values)
 
     def _customer(self, identity: str, plan: str, values: Values) -> dict[str, Any]:
-        """Returns a customer's contract: `plan` with limits of its own, or a new plan if that cannot express them."""
+        """Returns a customer's contract: the plan `plan` with the customer's own limits, or a plan of its own.
+
+        It gets a plan of its own if a contract with `plan` cannot express its limits.
+        """
         usual, own = self._limits(values, None), self._limits(values, identity)
         said: dict[str, dict[str, Any]] = {"limits": {}, "switches": {}}
         for limit, (way, _) in own.items():

@@ -60,7 +60,7 @@ class Descriptor:
     rate: Rate | None = None
     shadow: bool = False
     shared: bool = False
-    """Whether all values that match the pattern have one count together."""
+    """Whether all values that match the pattern share one count."""
     below: tuple[Descriptor, ...] = ()
 
     @property

@@ -28,7 +28,7 @@ class Imported:
 
 
 def imported(source: str, table: Mapping[str, Any], remarks: list[str]) -> Imported:
-    """Returns the contracts that an import has built as a table. Raises InvalidConfiguration if they are invalid."""
+    """Returns the contracts that an import has built as the dict `table`. Raises InvalidConfiguration if invalid."""
     try:
         return Imported(checked(table), tuple(remarks))
     except InvalidContracts as error:

@@ -337,7 +337,7 @@ def _number(value: float | Decimal) -> str:
 
 
 def joined(parts: Iterable[object]) -> str | None:
-    """Returns `parts` joined to one string; other parts give another string. None if a part is missing, or without any."""
+    """Returns `parts` joined to one string, which no other parts give; None if a part is missing, or without parts."""
     texts: list[str] = []
     for part in parts:
         text = written(part)
