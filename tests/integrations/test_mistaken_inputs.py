@@ -341,7 +341,7 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     "key of a trace": (lambda: by_header("X-Request-ID"), ("'X-Request-ID'", "another value in each request")),
     "key of a proxy": (
         lambda: by_header("X-Forwarded-For"),
-        ("'X-Forwarded-For'", "a client would choose its key", "write by_ip", "trusted_proxies=["),
+        ("'X-Forwarded-For'", "a client could choose its key", "write by_ip", "trusted_proxies=["),
     ),
     "key with an underscore": (
         lambda: by_header("x_api_key"),
@@ -572,7 +572,7 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     ),
     "fastapi header of no proxy": (
         lambda: FASTAPI("memory://", forwarded_header="X-Real-IP"),
-        ("forwarded_header='X-Real-IP'", "no proxy is trusted to write it", "add trusted_proxies="),
+        ("forwarded_header='X-Real-IP'", "no proxy is trusted to write it", "name yours: trusted_proxies="),
     ),
     "grpc service": (
         lambda: RateLimitInterceptor(rules=[Rule(limits="5/minute", paths=["/shop.Orders"])], agent="memory://"),

@@ -191,7 +191,7 @@ def _check_taken(function: Callable[..., object], **found: object) -> None:
     arguments = str(inspect.Signature(bare))[1:-1]
     key = found.get("key")
     if key in [each.name for each in named]:
-        problem = f"is an argument of {name_of(function)}, but as a text counts all calls together; write "
+        problem = f"names an argument of {name_of(function)}, but a text counts all calls together; write "
         raise InvalidSetting("key", key, f"{problem}key=lambda {arguments}: {key}")
     least = sum(each.default is each.empty for each in named)
     if all(each.kind is each.POSITIONAL_OR_KEYWORD for each in named):

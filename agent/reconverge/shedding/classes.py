@@ -64,7 +64,7 @@ class TrafficClasses:
         by_method = POST in self._ranks and GET in self._ranks
         if not by_method and classify is None and not (header is not None and trust_header):
             problem = (
-                "are not distinguished by method; pass classify=..., or trust_header=True behind a proxy that sets it"
+                "lack POST or GET, so a method selects no class; pass classify=..., or trust_header=True behind a proxy"
             )
             raise InvalidSetting("names", list(self.names), problem)
         self.classify = classify

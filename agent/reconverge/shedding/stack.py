@@ -178,7 +178,7 @@ class Stack:
         """
         names = self.classes.names
         if traffic_class is not None and traffic_class not in names and key in names:
-            problem = f"is none of {', '.join(names)}, and the key is {key!r}; write enter(key, traffic_class)"
+            problem = f"is none of {', '.join(names)}, but the key is {key!r}; write enter(key, traffic_class)"
             raise InvalidSetting("traffic class", traffic_class, problem)
         return self.enter_ranked(key, len(names) - 1 if traffic_class is None else self.classes.rank(traffic_class))
 

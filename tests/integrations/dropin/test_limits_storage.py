@@ -444,7 +444,7 @@ def test_keys_are_bounded_by_max_keys() -> None:
         (
             "reconverge+memory://?align=calendar",
             {},
-            "align='calendar': fixed windows of a storage begin by the 'clock'",
+            "align='calendar': must be 'clock' (windows begin",
         ),
         ("reconverge+memory://", {"key_prefix": "a b"}, "namespace='a b'"),
         ("reconverge+memory://", {"policy": "bold"}, "bold"),

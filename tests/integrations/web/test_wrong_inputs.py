@@ -175,7 +175,7 @@ WRONG: Final[dict[str, tuple[Make, str]]] = {
         lambda agent: FastAPI().get("/", dependencies=[Depends(FASTAPI(agent))])(nothing),
         "write Depends(limits('5/minute'))",
     ),
-    "fastapi router": (lambda agent: FASTAPI(agent).install(APIRouter()), "which answers for all of its routers"),
+    "fastapi router": (lambda agent: FASTAPI(agent).install(APIRouter()), "is not a FastAPI application; for routers"),
     "aiohttp application": (lambda agent: AIOHTTP(agent=agent).install("app"), "write limits.install(app)"),
     "asgi around wsgi": (
         lambda agent: ASGI(wsgi_app, "1/day", agent=agent),

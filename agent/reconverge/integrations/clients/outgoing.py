@@ -309,7 +309,7 @@ def _turned_away(grounds: Decision, pause: str, retry_after: float) -> Decision:
 def used_up(where: str, decision: Decision) -> str:
     """Returns an error message for a call to the server `where` that was not sent, because `decision` refuses."""
     if decision.binding.endswith(PAUSE):
-        reason = f"the server has refused calls, so none of {decision.binding.removesuffix(PAUSE)!r} is sent"
+        reason = f"the server has refused calls, so calls by the limit {decision.binding.removesuffix(PAUSE)!r} pause"
     else:
         reason = f"the quota {decision.binding!r} of {decision.limit} has no room for this call"
     advice = f"try again in {decision.retry_after:.3g} s, or give it a longer timeout to wait for its turn"

@@ -314,7 +314,7 @@ def methods_of(view: object) -> frozenset[str] | None:
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Drops the cached guard and rules, because a test has changed RECONVERGE; stops the agent made from that setting."""
+    """Drops the cached guard and rules, because a test has changed RECONVERGE; stops the agent made from it."""
     if setting == SETTING and configured.cache_info().currsize:
         before = configured()
         if before.owns_agent:

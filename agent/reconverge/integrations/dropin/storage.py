@@ -412,7 +412,7 @@ def _checked(align: object) -> str:
         raise InvalidSetting(
             "align",
             align,
-            f"fixed windows of a storage begin by the {CLOCK!r} or with the {FIRST_HIT!r}; write one of these",
+            f"must be {CLOCK!r} (windows begin at multiples of their length) or {FIRST_HIT!r} (with the first hit)",
         )
     return str(align)
 

@@ -238,7 +238,7 @@ class Limits(LimitsOfApp):
         The application's OpenAPI document then describes refusals. Raises InvalidSetting if `app` has begun to serve.
         """
         if not hasattr(app, "add_middleware") or not hasattr(app, "add_exception_handler"):
-            problem = "is not a FastAPI application, which answers for all of its routers; write limits.install(app)"
+            problem = "is not a FastAPI application; for routers, too, write limits.install(app) with the application"
             raise InvalidSetting("app", app, problem)
         self._misuse.install(app, _Fields)
         app.add_exception_handler(TooManyRequests, answer_refusal)

@@ -78,7 +78,7 @@ Several: TypeAlias = "str | Sequence[RuleLimits]"
 """Several limits, all of which must admit a request: a limit string, or a sequence of values for `Rule.limits`."""
 
 ORDER: Final[dict[str, str]] = dict.fromkeys(
-    (NAMELESS, "key_func"), "stands in another order in old versions of Flask-Limiter; write Limits(key_func, app=app)"
+    (NAMELESS, "key_func"), "was in another place in old versions of Flask-Limiter; write Limits(key_func, app=app)"
 )
 """Advice for errors about arguments in the order of old versions of Flask-Limiter, by the name of the argument."""
 ERROR: Final = 400

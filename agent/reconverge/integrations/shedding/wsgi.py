@@ -218,7 +218,7 @@ class _Body:
 
 def _stack_of(stack: Stack | None, workers: int | None) -> Stack:
     if (stack is None) == (workers is None):
-        raise InvalidSetting("stack", stack, "must be given, or else workers=..., but not both")
+        raise InvalidSetting("stack", stack, "must be given, unless workers=... is given; give one, not both")
     if stack is not None:
         return checked_stack(stack)
     assert workers is not None

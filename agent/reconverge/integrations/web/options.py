@@ -47,7 +47,7 @@ class GuardSettings(CommonSettings, total=False):
     key_func: KeyFunction
 
 
-NAMED: Final = "stands without a name; after the limit all settings have one, as in key_func=by_user"
+NAMED: Final = "stands without a name; after the limit, write each setting with its name, as in key_func=by_user"
 """The end of the error about a second positional argument of a limit: further settings must be keyword arguments."""
 OF_LIMITS: Final = {
     NAMELESS: NAMED,

@@ -227,7 +227,7 @@ class Outcome(Unique):
             problem = f"spend() charges nothing, because the limit has no settle={SPENT!r}; add that to its rule"
             self.guard.failed(InvalidSetting("settle", rule.settle, problem), meant[0].name)
         elif cost and not self._unsettled and any(ruling.reservation is not None for ruling in meant):
-            problem = "is spent after the end of the response, when the cost is settled; spend it before that, or hit()"
+            problem = "is spent after the end of the response; call spend() earlier, or hit() of the limiter"
             self.guard.failed(InvalidSetting("cost", cost, problem), meant[0].name)
         for ruling in self._unsettled:
             if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:

@@ -157,7 +157,7 @@ class Rule:
                 raise InvalidSetting("facts", self.facts, "need limits=Contracts(...), and have no effect without it")
             return
         if not isinstance(self.facts, Mapping | None):
-            raise InvalidSetting("facts", self.facts, "is not a table; write facts={'user': by_user}")
+            raise InvalidSetting("facts", self.facts, "must be a dict of functions, as in facts={'user': by_user}")
         for fact, function in (self.facts or {}).items():
             asks(function, f"facts[{fact!r}]")
         for name in ("scope", "per_route", "per_method"):
@@ -165,7 +165,7 @@ class Rule:
                 raise InvalidSetting(
                     name,
                     getattr(self, name),
-                    "has no effect with contracts, whose limits name their facts in `by`; leave it out",
+                    "has no effect with contracts: each of their limits states in `by` what it counts by; leave it out",
                 )
 
     @property

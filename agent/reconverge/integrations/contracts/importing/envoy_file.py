@@ -175,7 +175,7 @@ class EnvoyFile:
 
     def _table(self, said: object, known: Sequence[str], path: Path) -> Mapping[str, Any]:
         if not isinstance(said, dict):
-            raise self.wrong(f"must be a table, not {shown(said)}", path)
+            raise self.wrong(f"must be a mapping of names to values, not {shown(said)}", path)
         for name in said:
             if name not in known:
                 problem = f"there is no such field; known: {', '.join(known)}{asked(name, known)}"

@@ -66,7 +66,7 @@ class Addresses:
         self._trusts_unix = UNIX in trusted
         self._networks = [_network(text) for text in trusted if text != UNIX]
         if self.believes_nothing and self.header != X_FORWARDED_FOR:
-            problem = "has no effect, as no proxy is trusted to write it; add trusted_proxies=['10.0.0.0/8'], of yours"
+            problem = "has no effect, as no proxy is trusted to write it; name yours: trusted_proxies=['10.0.0.0/8']"
             raise InvalidSetting("forwarded_header", header, problem)
 
     @property

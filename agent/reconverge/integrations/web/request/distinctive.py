@@ -39,8 +39,8 @@ def check_distinctive(name: str) -> None:
         problem = "has another value in each request, so no key would ever be refused; name a header that tells clients"
         raise InvalidSetting("name", name, f"{problem} apart, such as 'x-api-key'")
     if name.lower() in OF_PROXIES:
-        problem = "has what a client writes before the proxies add to it, so a client would choose its key; write by_ip"
-        raise InvalidSetting("name", name, f"{problem}, and trusted_proxies=['10.0.0.0/8'], of your proxies")
+        problem = "begins with what the client has written, so a client could choose its key; write by_ip"
+        raise InvalidSetting("name", name, f"{problem}, and name your proxies: trusted_proxies=['10.0.0.0/8']")
     if "_" in name and _logged.is_new(name):
         meant = name.replace("_", "-")
         logger.warning(

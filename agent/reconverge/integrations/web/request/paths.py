@@ -155,7 +155,7 @@ def _check_values(path: object) -> None:
     for segment in literal.split("/"):
         if segment.startswith(":") or re.search(r"[][{}<>]", segment):
             name = re.sub(r"\W+", "", segment.replace(_FILLER, "")) or "id"
-            said = f"has {segment.replace(_FILLER, '{...}')!r}, which is not a value in a path; write {{{name}}}"
+            said = f"has {segment.replace(_FILLER, '{...}')!r}, which is no placeholder for a value; write {{{name}}}"
             raise InvalidSetting("paths", path, f"{said}, as in /users/{{id}}")
         if "*" in segment:
             raise InvalidSetting(
