@@ -97,8 +97,8 @@ def in_environment(
 ) -> tuple[Finder, Finder | None] | None:
     """Returns two functions that read a WSGI environment: one finds a rule's key, the other its scope.
 
-    The second is None if the rule has no scope. Returns None in place of both if the rule can only be asked with a
-    request object. The rule must apply to all requests. `user_in` finds the user in an environment.
+    The second is None if the rule has no scope. Returns None in place of both if the rule's functions need a request
+    object. The rule must apply to all requests. `user_in` finds the user in an environment.
     """
     find = finder_for(declared.key_function, addresses, user_in)
     part: Any = declared.part_of_key

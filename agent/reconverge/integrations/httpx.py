@@ -46,7 +46,11 @@ SYNC: Final = frozenset({"__enter__", "close", "handle_request"})
 
 
 def _hint(transport: object, name: str, others: frozenset[str], place: str) -> str:
-    """Returns the message for a missing attribute; for one of `others`, it names `place`, the client that needs it."""
+    """Returns the error message for the missing attribute `name` of a transport.
+
+    If the name is in `others`, the attributes that only the other kind of client reads, the message adds `place`: the
+    client that this transport is for, and the transport to use instead.
+    """
     hint = f": it is for {place}" if name in others else ""
     if name == "send":  # which a session of requests calls
         hint = ": it is for httpx; write LimitedAdapter of reconverge.integrations.requests in a session of requests"

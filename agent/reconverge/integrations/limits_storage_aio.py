@@ -65,7 +65,7 @@ class AsyncReconvergeStorage(
         return self.book.now() + self.book.resets_in(key)
 
     async def check(self) -> bool:
-        """Returns whether the hub answers, as `StorageLimits.check`, which a thread calls."""
+        """Returns whether the hub answers: calls `StorageLimits.check` in a thread, because that waits."""
         return await asyncio.to_thread(self.book.check)
 
     async def reset(self) -> int | None:

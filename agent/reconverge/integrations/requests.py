@@ -174,14 +174,14 @@ class _EachTry(Retry):
 
 
 def _charging(retries: Retry) -> Retry:
-    """Returns a retry policy with the same settings that charges for each further try."""
+    """Returns a copy of the retry policy `retries` that charges the quota for each further try."""
     charged = copy(retries)
     charged.__class__ = type(type(retries).__name__, (_EachTry, type(retries)), {})
     return charged
 
 
 def _as_given(retries: Retry) -> Retry:
-    """Returns `retries` with the class that the application has given it, which can be pickled."""
+    """Returns `retries` as the application has passed it, so that it can be pickled: the reverse of `_charging`."""
     if not isinstance(retries, _EachTry):
         return retries
     given = copy(retries)

@@ -62,7 +62,7 @@ def _at_the_other_end(ipv6_prefix: int) -> Finder:
 def in_request(declared: Declared, addresses: Addresses) -> tuple[Finder, Finder | None] | None:
     """Returns two functions that read aiohttp's own request: one finds a rule's key, the other its scope.
 
-    The second is None if the rule has no scope. Returns None in place of both if the rule can only be asked with an
+    The second is None if the rule has no scope. Returns None in place of both if the rule's functions need an
     `AiohttpRequest`. The rule must apply to all requests.
     """
     find = finder_for(declared.key_function, addresses)

@@ -97,7 +97,10 @@ class Source:
         self.said: dict[str, Any] = said
 
     def line_of(self, path: Sequence[str | int]) -> int | None:
-        """Returns the line of the field at `path`, else of the innermost table around it; None if neither is found."""
+        """Returns the line of the field at `path`, or else of the innermost table around it that is written.
+
+        Returns None if neither is found.
+        """
         return self._line_in_toml(path) if self._toml else self._line_in_yaml(path)
 
     def _read_toml(self) -> Any:

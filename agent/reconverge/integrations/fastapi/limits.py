@@ -200,7 +200,7 @@ class Limits(LimitsOfApp):
     def messages(
         self, limits: RuleLimits, *, close_code: int = POLICY_VIOLATION, **settings: Unpack[RuleSettings]
     ) -> SocketMessages:
-        """Limits the messages that clients send through websockets, for each key over all its connections; see `Rule`.
+        """Limits clients' messages through websockets; all connections of one key share a count. See `Rule`.
 
         Args:
             limits: see `Rule.limits`.

@@ -148,7 +148,7 @@ class FieldWriter:
 
 
 class _Nothing:
-    """An empty object in place of the counts or the slots, in `_Prepared`, of a stack that has no layer with them."""
+    """Takes the place of the counts, or of the slots, in `_Prepared`, if the stack has no layer that has them."""
 
     limit = 0
 
@@ -211,7 +211,7 @@ def _said_of(refusal: ShedRefusal) -> tuple[Fields, bytes, Headers]:
 def _said(
     status: int, layer: str, reason: str, retry_after: int | None, in_progress: int | None
 ) -> tuple[Fields, bytes, Headers]:
-    """Returns a refusal's fields, its body, and its fields as pairs of bytes; the refusing quota's fields are left out.
+    """Returns a refusal's fields, its body, and the same fields as pairs of bytes, all without RateLimit of a quota.
 
     The result is cached, because an overloaded service sends thousands of equal refusals a second. It must not be
     changed.

@@ -96,7 +96,7 @@ def check_fixed(limiter: Limiter, said: object, what: str) -> None:
 
 
 def warn_if_free(name: str, cost: object) -> None:
-    """Logs a warning about a fixed cost of 0, by which a limit that nothing else charges limits nothing."""
+    """Logs a warning about a fixed cost of 0: unless something else charges the limit, it limits nothing."""
     if type(cost) is int and cost == 0:
         logger.warning(
             "reconverge: the limit %r has cost=0, which charges nothing, so it limits nothing unless something else"

@@ -155,7 +155,7 @@ class Binding(PolicyField):
 
 @lru_cache(maxsize=1024)
 def binding_of(name: str, *quotas: tuple[str, Limit]) -> Binding:
-    """Returns the cached `Binding` for these quotas, in which the quota `name` is the binding one."""
+    """Returns the cached `Binding` for a limit's quotas, for decisions whose binding quota is `name`."""
     return Binding(name, dict(quotas))
 
 

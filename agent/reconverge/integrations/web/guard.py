@@ -194,9 +194,9 @@ class Guard:
     ) -> Declared:
         """Declares a rule's limits and returns the rule, ready to decide.
 
-        A rule without a name of its own is called `name`, or else after `owner`, such as the decorated view. With
-        `shown`, responses show the rule's name; if it is False, the rate of each quota. By default, they show the name
-        unless it was made from `owner`.
+        A rule without a name of its own is called `name`, or else after `owner`, such as the decorated view. If `shown`
+        is True, responses show the name; if it is False, the rate of each quota. By default, they show the name if the
+        rule has one of its own, or if there is no owner.
 
         Raises:
             InvalidLimit, InvalidSetting, LimitConflict: see `Agent.limit`.
@@ -499,7 +499,7 @@ class Guard:
     def _at_once(claims: Sequence[Claim], patience: _RequestPatience) -> list[Decision] | int | None:
         """Charges all limits in one step and returns their decisions, if memory is certain that all of them admit.
 
-        Otherwise charges nothing. Then returns the position of a claim whose limit certainly refuses, or None in doubt.
+        Otherwise charges nothing, and returns the position of a claim whose limit certainly refuses; None if none does.
         """
         certain = False
         for claim in claims:
@@ -510,7 +510,7 @@ class Guard:
         return hit_together([(claim.limiter, claim.key, claim.cost) for claim in claims], certain=certain)
 
     def _looked_at(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Tests the limits of these claims without charging anything, and returns their rulings."""
+        """Tests the limits of these claims without charging anything, and returns their rulings (decisions)."""
         rulings: list[Ruling] = []
         for claim in claims:
             ruling = yield from self._ruling(claim, None)
@@ -566,7 +566,7 @@ class Guard:
     def _charged(claim: Claim, patience: _RequestPatience) -> Steps[tuple[Decision, Reservation | HeldSlot | None]]:
         """Charges one claim's limit; asks the hub first, if memory is not certain.
 
-        Returns the decision, and the reservation or slot that must be settled later; None if nothing must be.
+        Returns the decision, and the reservation or slot that must be settled later, or None if there is none.
         """
         limiter, key, cost, kind = claim.limiter, claim.key, claim.cost, claim.kind
         settles = claim.declared.settles or limiter.control.borrows
@@ -607,7 +607,7 @@ class Guard:
         return ruling
 
     def _shadows(self, claims: Sequence[Claim]) -> Steps[list[Ruling]]:
-        """Charges the limits of rules in shadow, and returns their rulings. They never refuse the request."""
+        """Charges the limits of rules in shadow, which never refuse the request. Returns their rulings (decisions)."""
         shadows: list[Ruling] = []
         for claim in claims:
             if claim.shadow:
@@ -652,7 +652,10 @@ class Guard:
             return refusal_of(quota_decisions, declared, fields, silent=True)
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
-        """Returns the response fields for rulings; `refused` means that another limit has refused the request."""
+        """Returns the response fields for `rulings`, the limits' decisions.
+
+        `refused` means that another limit has refused the request.
+        """
         # Limits that refuse nothing have no fields: a client that heeded them would wait in vain.
         rulings = [ruling for ruling in rulings if ruling.decision.switch == ON]
         if not self.headers_enabled or not rulings:

@@ -108,7 +108,7 @@ class Judge(Protocol):
     """The methods of a guard that its outcomes call."""
 
     def fields(self, rulings: Sequence[Ruling], *, refused: bool = False) -> Fields:
-        """Returns the response fields of rulings; `refused` means that other limits have refused the request."""
+        """Returns the response fields for rulings; `refused` means that other limits have refused the request."""
         ...
 
     def failed(self, error: Exception, name: str) -> None:
@@ -157,7 +157,7 @@ class Outcome(Unique):
 
     @property
     def rulings(self) -> Sequence[Ruling]:
-        """Returns the rulings of all rules that are not in shadow."""
+        """Returns the rulings (limits' decisions) of all rules that are not in shadow."""
         return self._rulings
 
     @property
@@ -199,8 +199,8 @@ class Outcome(Unique):
     def decision(self) -> Decision | None:
         """Returns the decision of the binding limit, with `remaining` and `retry_after`; None without limits.
 
-        After a refusal, the binding limit is the refusing one with the longest wait; otherwise the one with the
-        smallest part left.
+        After a refusal, the binding limit is the refusing one with the longest wait; otherwise it is the limit of which
+        the smallest part is left.
         """
         decided = [ruling.decision for ruling in self.rulings]
         return min(decided, key=lambda decision: binding_first((None, decision)), default=None)
@@ -314,9 +314,10 @@ def fields_for(outcomes: Sequence[Outcome], *, refused: bool) -> Fields:
 
 
 def go_on(outcomes: list[Outcome], outcome: Outcome) -> bool:
-    """Adds `outcome` to a request's earlier outcomes, and returns True, if it admits the request.
+    """If `outcome` admits the request, adds it to the request's earlier `outcomes` and returns True.
 
-    Otherwise gives back the charges of the earlier outcomes, replaces them by `outcome`, and returns False.
+    If it refuses the request, gives back the charges of the earlier outcomes, replaces them by `outcome`, and returns
+    False.
     """
     if outcomes and outcome.metered is not None:
         outcome.metered.is_about_the_same_request()

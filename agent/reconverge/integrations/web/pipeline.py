@@ -268,7 +268,7 @@ class CompiledRule:
             name: policy_of(binding, *[each for each in self.bindings.values() if each is not binding])
             for name, binding in self.bindings.items()
         }
-        """The policies of all quotas for response fields, by the name of the binding quota at the hub."""
+        """The RateLimit-Policy field of all quotas, for each quota that a decision may bind, by its name at the hub."""
         self.plain = all(limit.costs is None for limit in limits.values())
         """Whether all requests have the same cost."""
         # These come last: if another thread finds them up to date, it uses the values above.
@@ -481,7 +481,7 @@ class Pipeline:
         return outcome
 
     def rulings(self, keys: Sequence[str], decisions: Sequence[Decision]) -> tuple[Ruling, ...]:
-        """Returns the rulings of all rules' limits, for their keys and decisions."""
+        """Returns all rules' rulings, each made from a rule's key and its limit's decision."""
         each = zip(self._rules, keys, decisions, strict=True)
         return tuple([rule.ruling(key, decision) for rule, key, decision in each])
 

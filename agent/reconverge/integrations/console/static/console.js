@@ -1,7 +1,7 @@
 // The console's page. Names and keys come from nodes, so they are only ever set as text; the policy lets nothing else run.
 //
-// All scripts of the page share one scope. This one has what the others draw with; it comes last, and begins. The page
-// of a customer has no other script.
+// All scripts of the page share one scope. This script has the functions with which the others draw. It is loaded last,
+// and starts the page. The page of a customer loads no other script.
 "use strict";
 
 const PAGES = ["overview", "nodes", "limits", "keys", "key", "shedding", "usage", "contracts", "contract", "plan", "switches", "audit"];

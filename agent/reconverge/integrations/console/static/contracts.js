@@ -1,4 +1,4 @@
-// The console's pages about contracts: plans, customers, how one stands, what a change would do, and the audit log.
+// The console's pages about contracts: plans, customers, a customer's use, the effect of a change, and the audit log.
 "use strict";
 
 const listed = (limits) => Object.entries(limits || {}).map(([name, said]) => `${name}: ${readable(typeof said === "string" ? said : said.limit)}`).join(", ");

@@ -1,8 +1,8 @@
-// The console's first page, and what it draws on: words that are explained, charts, and what the browser remembers.
+// The console's first page, and its parts: explanations of words, charts, and the history in the browser.
 //
-// The history is kept in this tab (sessionStorage): it survives a reload, no node works for it, and it ends with the tab
-// and at sign-out. Of each limit and stack it has the seconds of a minute and the means of 60 minutes. Time in which
-// the page was not looked at is a gap.
+// The history is stored in this tab (sessionStorage): it survives a reload, costs the nodes nothing, and is deleted
+// with the tab and at sign-out. For each limit and stack it has a value for each second of the last minute, and the
+// means of 60 minutes. Time in which the page was not visible is a gap.
 "use strict";
 
 const SECONDS = 60;

@@ -212,7 +212,7 @@ class _Mapping:
         return tuple(way) if way[-1].rate is not None or not way[-1].below else None
 
     def _limit_name(self, way: Way) -> str:
-        """Returns the name of a rule's limit: its keys, and the values that select a plan, as in Envoy's metrics."""
+        """Returns the name of a rule's limit: the keys on its path, each with its value if this selects a plan."""
         values = self._others(way)
         return self.limit_names.of(
             ".".join(f"{each.key}_{values[each.key]}" if each.key in values else each.key for each in way)

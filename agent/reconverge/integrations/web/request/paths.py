@@ -130,7 +130,7 @@ class Places:
         return next((place.path for place in self.all if any(map(place.is_of, keys))), None)
 
     def learn(self, templates: Iterable[str]) -> None:
-        """Adds the patterns of the application's routes that have the same key as a path of this rule."""
+        """Adds each of `templates`, patterns of the application's routes, to the rule's path with the same key."""
         for template in templates:
             learned = [place.learn(template) for place in self.all]
             if any(learned):
