@@ -38,13 +38,13 @@ class TrafficClasses:
 
     Args:
         names: most important first; by default "critical", "POST", "GET" and "test".
-        classify: a function from a request to the name of its class, or to None; then method and header decide.
+        classify: a function that returns the name of a request's class. If it returns None, method and header decide.
         header: the field in which a request may name its class; None ignores all fields.
         trust_header: whether the field may make a request more important than its method does.
 
     Raises:
-        InvalidSetting: there are no names, or more than 16, or one twice, or one that is no text; classes of other
-            names than the default ones have no `classify` and no trusted header.
+        InvalidSetting: there are no names or more than 16, or a name occurs twice or is no text; or the names lack POST
+            or GET, and there is neither `classify` nor a trusted header to select a class.
     """
 
     def __init__(

@@ -103,9 +103,9 @@ class Layer(Protocol):
         ...
 
     def enter(self, arrival: Arrival) -> Ticket | ShedRefusal | None:
-        """Decides about a request. Returns a `ShedRefusal`, or for an admitted request its record or None.
+        """Decides about a request. Returns a `ShedRefusal`, or for an admitted request its record, a ticket.
 
-        A refusal charges nothing.
+        Returns None for an admitted request of which the layer keeps no record. A refusal charges nothing.
         """
         ...
 

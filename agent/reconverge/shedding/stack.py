@@ -133,7 +133,7 @@ class Stack:
 
     @property
     def needs_loop(self) -> bool:
-        """Returns whether a layer measures an event loop, and does nothing without one."""
+        """Returns whether a layer needs an event loop to measure; without a loop, that layer refuses nothing."""
         return any(getattr(layer, "needs_loop", False) for layer in self.layers)
 
     def switch(self, layer: str, to: Switch) -> None:

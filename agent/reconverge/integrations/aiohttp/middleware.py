@@ -110,7 +110,7 @@ class Limits(LimitsOfApp):
     async def _look(self, app: web.Application) -> None:
         """Logs a warning at startup for each rule whose paths match no route of the application.
 
-        The check is repeated at the first request: only then the prefix at which a sub-application is mounted is known.
+        The check is repeated at the first request, when the prefix of a mounted sub-application is known.
         """
         self._unmatched.look(lambda: list(routes_of(app)), nested=True)
         self._look_at_handlers(app)

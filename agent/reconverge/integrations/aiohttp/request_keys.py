@@ -26,7 +26,10 @@ Finder: TypeAlias = Callable[[web.Request], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that finds `function`'s key in aiohttp's own request; None if `function` must be called."""
+    """Returns a function that finds, in aiohttp's own request, the key that the key function `function` would return.
+
+    Returns None if `function` itself must be called.
+    """
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(source.name)

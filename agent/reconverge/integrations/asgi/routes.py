@@ -28,7 +28,10 @@ DEPTH_MAX: Final = 32
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
-    """Returns the route's pattern with all its prefixes, found by a search if the request is not routed yet, or ""."""
+    """Returns the route's pattern with all its prefixes; "" without a route.
+
+    If the framework has not routed the request yet, searches the application's routes.
+    """
     known = _known_route(scope)
     if known is not None:
         return known.path
@@ -181,7 +184,7 @@ def _routes(routes: Any, wanted: Callable[[Any], bool] | None, depth: int) -> It
 
 
 def _listed(route: object) -> str | None:
-    """Returns a route's pattern; parameters that may contain slashes have the type `path` in it. None without one."""
+    """Returns a route's pattern, or None; parameters that may contain slashes have the type `path` in it."""
     path, convertors = _path_of(route), getattr(route, "param_convertors", None)
     if path is None or not isinstance(convertors, Mapping):
         return path

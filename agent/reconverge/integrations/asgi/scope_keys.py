@@ -39,7 +39,10 @@ Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 
 def finder_for(function: Asked, addresses: Addresses) -> Finder | None:
-    """Returns a function that finds `function`'s key in an ASGI scope; None if `function` itself must be called."""
+    """Returns a function that finds, in an ASGI scope, the key that the key function `function` would return.
+
+    Returns None if `function` itself must be called.
+    """
     source = source_of(function)
     if isinstance(source, OfHeader):
         return _in_header(field_name(source.name))

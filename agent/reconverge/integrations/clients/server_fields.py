@@ -6,15 +6,15 @@ of the services in `reconverge.integrations.servers`.
 
 # Theory of operation.
 #
-# A server's statement is about one quota, one operation and one moment, and a response rarely names all three in one
-# field. So three parts are read separately, and no part is inferred from another:
+# A server's statement about its limits is about one quota, one operation and one moment, and a response rarely names
+# all three in one field. So three parts are read separately, and no part is inferred from another:
 #
-#     pause     only a refusal has one. `Retry-After` beside any other status is about the operation: when to poll it
-#               (202), when to follow a redirect, or when a window ends that still has room (some limiters send it with
-#               every response). A refusal is the status 429, or a status that has other meanings as well (403, 503)
-#               together with a time or a quota with nothing left.
-#     numbers   the rest of a quota, with everything that identifies the quota. `server_numbers.py` decides whether
-#               that quota is the limiter's own.
+#     pause     the time for which calls must stop, only after a refusal. With any other status, `Retry-After` means
+#               something else: when to poll (202), when to follow a redirect, or when a window ends that still has room
+#               (some limiters send it with every response). A refusal is the status 429, or a status that has other
+#               meanings as well (403, 503) together with a time or a quota with nothing left.
+#     numbers   the remaining part of a quota, with everything that identifies the quota. `server_numbers.py` decides
+#               whether that quota is the limiter's own.
 #     moment    times of day are compared with the response's Date, because both come from one clock, and the seconds
 #               in `Age` are subtracted. Numbers in a cached response are old, so they are left out.
 #
@@ -128,7 +128,10 @@ def _field(fields: Mapping[str, str], name: str) -> str:
 
 
 def _retry_after(fields: Mapping[str, str], now: float) -> float | None:
-    """Returns the seconds to wait, by a field in milliseconds, or else by Retry-After; None without both."""
+    """Returns the seconds to wait, from a field in milliseconds if there is one, or else from Retry-After.
+
+    Returns None without both fields.
+    """
     for name in _MILLISECONDS:
         milliseconds = _field(fields, name)
         if _NUMBER.fullmatch(milliseconds):

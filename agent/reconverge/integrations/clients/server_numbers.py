@@ -1,4 +1,4 @@
-"""Charges a limiter down to what a server has left, if the server's numbers are certainly about the limiter's quota."""
+"""Charges a limiter until it has no more left than the server reports, if that number is certainly about its quota."""
 
 # Theory of operation.
 #
@@ -39,7 +39,7 @@ NAMES_LOGGED_MAX: Final = 16
 
 
 class ServerNumbers:
-    """Charges one limiter down to the numbers in a server's responses, if they are about the limiter's quotas."""
+    """Charges one limiter until it has no more left than a server's responses report about the same quota."""
 
     def __init__(self, limiter: RateLimiter, resource: str | None) -> None:
         self._limiter = limiter
@@ -55,7 +55,7 @@ class ServerNumbers:
         return self._not_placed.value
 
     def learn(self, key: str, said: Numbers, *, refused: bool) -> float | None:
-        """Charges the limiter down to the server's number of remaining requests.
+        """Charges the limiter until it has no more left than `said`, the server's numbers, report.
 
         `refused` means that the response is a refusal, after which calls pause anyway. In that case, a server's quota
         with nothing left charges nothing.

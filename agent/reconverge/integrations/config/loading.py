@@ -105,7 +105,7 @@ class LimitSettings(BaseModel):
     @field_validator("limit", mode="before")
     @classmethod
     def _joined(cls, limit: Any) -> Any:
-        """Returns a list of limit strings for several quotas as one string; any other value as it is."""
+        """Joins a list of limit strings, for several quotas, to one string; returns any other value unchanged."""
         if isinstance(limit, list) and limit and all(isinstance(each, str) for each in limit):
             return "; ".join(limit)
         return limit
@@ -257,10 +257,7 @@ class Configuration:
             raise InvalidConfiguration(ENVIRONMENT, str(error)) from None
 
     def _steps(self, settings: Settings, finding: MistakeLocator) -> list[Callable[[], object]]:
-        """Returns functions that change the agent to `settings` and cannot fail.
-
-        Raises InvalidConfiguration if the agent cannot be changed so while it runs.
-        """
+        """Returns functions that give the agent these settings and cannot fail. Raises InvalidConfiguration."""
         agent, steps = self.agent, list[Callable[[], object]]()
         for name in VARIABLES:
             if name not in LIVE and getattr(settings, name) != getattr(self._settings, name):

@@ -35,7 +35,7 @@ _NAME: Final = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
 _FIELD: Final = re.compile(rf"\s*(?P<path>{_NAME}(?:\s*\.\s*{_NAME})*)\s*=.*")
 _PART: Final = re.compile(_NAME)
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9_]{4299}")
-"""A number with more digits than the 4300 that Python reads."""
+"""Matches a number with more than 4300 digits, the most that Python reads."""
 _BRACKET: Final = re.compile(
     r'''"""(?:[^\\]|\\.)*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|#[^\n]*|[\[\]{}]''', re.DOTALL
 )

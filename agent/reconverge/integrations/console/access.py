@@ -34,8 +34,8 @@ from reconverge.integrations.contracts.tokens import ANONYMOUS, Role, Token, Tok
 
 COOKIE: Final = "reconverge_console"
 FIELD: Final = "x-reconverge-console"
-"""The header field of a request for a change. The page's script sends in it the visitor's secret word,
-`Visitor.word`."""
+"""The header field in which the page's script sends the visitor's secret word (`Visitor.word`) with each request for a
+change."""
 NO_SESSION: Final = "behind-authentication"
 """The word that pages send in `FIELD` if the console has no sessions."""
 SESSION_S: Final = 12 * 3600
@@ -106,7 +106,7 @@ class Access:
         """Raises Problem (403) unless the visitor may make changes and the request comes from a page of the console."""
         if visitor.role != "write":
             problem = "this console is read-only" if self._read_only else f"the token {visitor.name!r} may only read"
-            raise Problem(403, f"{problem}, not change anything")
+            raise Problem(403, f"{problem}; nothing can be changed with it")
         if not visitor.word:
             return
         check_origin(request)

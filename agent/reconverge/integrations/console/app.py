@@ -134,7 +134,7 @@ def _own(agent: object) -> Agent:
 
 
 def _check_customers(secret: object, *, contracts: bool, behind_authentication: bool) -> None:
-    """Raises InvalidSetting for a customer secret without contracts to show, or behind operators' authentication."""
+    """Raises InvalidSetting for a customer secret without contracts to show, or with `behind_authentication`."""
     if secret is not None and not contracts:
         raise InvalidSetting(
             "customer_secret",

@@ -69,7 +69,7 @@ class Live:
     async def _read(self, now_ns: int) -> dict[str, bytes | None]:
         """Returns the snapshots at the hub, by node.
 
-        If the hub keeps no snapshots, returns None under an empty name, which stands for this process.
+        If the hub keeps no snapshots, returns `{"": None}`, which stands for this process.
         """
         renews = self._renewed_ns is None or now_ns - self._renewed_ns >= RENEW_NS
 

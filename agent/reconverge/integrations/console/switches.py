@@ -1,7 +1,7 @@
 """Reads and turns the fleet's switches ("on", "off" and so on) for a console, in published and signed settings."""
 
-# Consoles and commands write a log of the switches that they turn to the hub. A console shows this log together with
-# its own: a hub may keep no log, may have lost it, or may not have stored the last line.
+# When a console or a command turns a switch, it adds a line to a log at the hub. A console shows this log together with
+# the switches that it has turned itself: a hub may keep no log, may have lost it, or may not have stored the last line.
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ CHANGES: Final = 20
 CHANGES_MAX: Final = 200
 """The most changes in one response about history; a change of the whole document contains the document twice."""
 CONTRACT_BYTES_MAX: Final = 256 * 1024
-"""The longest body with one contract, in bytes. A contract with the most former limits that are allowed has a fifth of
-that."""
+"""The longest body with one contract, in bytes. The longest valid contract, which has as many former limits as are
+allowed, has a fifth of that."""
 DOCUMENT_BYTES_MAX: Final = 2 * 1024 * 1024
 """The longest body with a document, in bytes: about thirty thousand customers. Its check occupies a thread for a second
 or two."""

@@ -3,9 +3,9 @@
 # Theory of operation.
 #
 # Reading, checking or writing a document of two megabytes takes seconds, and the API shares an event loop with the
-# application that it is mounted in. So such work runs in a thread, where it competes for the interpreter only; one
-# piece at a time, because several at once would only slow down each other and the application. Up to `WAITING_MAX`
-# requests may wait. A further request is refused and may retry, because each waiting request holds its body in memory.
+# application that it is mounted in. So such work runs in a thread, where it does not block the loop, and only one piece
+# at a time, because several at once would slow down each other and the application. Up to `WAITING_MAX` requests may
+# wait. A further request is refused and may retry, because each waiting request holds its body in memory.
 #
 # A document that is read repeatedly is serialized once for each version.
 

@@ -78,7 +78,7 @@ class TooManyRequests(PortableError, HTTPException):
 
 
 class Limits(LimitsOfApp):
-    """Makes FastAPI dependencies that limit routes, by being called with a limit.
+    """Makes FastAPI dependencies that limit routes: calling this object with a limit returns a dependency.
 
     Args:
         agent: the agent that decides; or the URL of a hub, for which an agent is made.

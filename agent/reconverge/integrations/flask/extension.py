@@ -172,7 +172,7 @@ class Limits(LimitsOfApp):
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _ViewMark] = {}
         self._apps: dict[flask.Flask, dict[str, Any]] = {}
-        """The limited applications, with what was read of the configuration of each."""
+        """The limited applications, each with the settings that were read from its configuration."""
         self._settling: list[flask.Flask] = []
         """The applications for which Flask calls `_teardown` at the end of each request, to settle costs."""
         self._unmatched: UnmatchedRules | None = None

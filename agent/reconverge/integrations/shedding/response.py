@@ -164,7 +164,7 @@ class Counting(Protocol):
 
 
 class _Prepared:
-    """The constant parts of the response fields, until the quota or the number of slots in the fast path changes."""
+    """The parts of the response fields that stay the same until the quota or the number of slots changes."""
 
     __slots__ = ("between", "binding", "fast_path", "limit", "most", "opening", "policy", "slots", "table")
 

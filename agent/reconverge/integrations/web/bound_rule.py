@@ -641,7 +641,7 @@ def quotas_of_fixed(limits: object) -> list[Limit]:
 
 
 def room_for(limits: object, room: int = 0) -> int:
-    """Returns the number of characters to reserve after a limit's name: `room`, or more for the names of its quotas."""
+    """Returns how many characters to reserve after a limit's name: `room`, or more if a quota's name needs more."""
     if callable(limits) or isinstance(limits, Limiter | Contracts):
         return room
     return max([room, *(len(f"#{each.name}") for each in quotas_of_fixed(limits) if each.name)])

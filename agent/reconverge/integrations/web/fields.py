@@ -12,8 +12,9 @@ number. `x-ratelimit` is an old custom of many services, with the time of the re
 # Windows and waits are rounded up to whole seconds, so that a client that heeds them is not refused. For a window of
 # less than a second, the fields therefore state a lower rate than the limit has.
 #
-# A limit without a name of its own still needs one at the hub, the same in every process, so it is made of a module, a
-# function or a hash. Clients must not see such a name, because it tells about the inside: they see each quota's rate.
+# A limit without a name of its own still needs a name at the hub, the same in every process, so one is made from a
+# module, a function or a hash. Clients must not see such a name, because it shows how the application is built. They
+# see each quota's rate instead.
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Outcome(Unique):
         """Charges further cost, to the limit `name`, or to all limits whose rule has `settle="spent"`.
 
         Cost beyond the rule's `cost` is charged at once; an unused rest is given back when the response has ended. A
-        later call charges nothing, which is counted and logged as a failure. Raises InvalidCost.
+        call after that charges nothing, and is counted and logged as a failure. Raises InvalidCost.
         """
         meant = self._meant(name)
         if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
@@ -242,7 +242,7 @@ class Outcome(Unique):
         return next((ruling.key for ruling in self._meant(name)), None)
 
     def reset(self, name: str | None = None) -> None:
-        """Resets the use of the request's key, as after a login, in the limit `name`, or in all limits of the request.
+        """Resets the use of the request's key in the limit `name`, or in all its limits, for example after a login.
 
         Limits on work in progress are left alone. See `RateLimiter.reset`.
         """

@@ -607,8 +607,8 @@ class Pipeline:
 def compile_rule(declared: Declared, *, answered: bool) -> CompiledRule | None:
     """Returns a rule compiled for the fast path; None if the guard must always decide by it.
 
-    The guard must decide by a rule with functions besides a plain key function, and, if `answered`, by every rule: the
-    guard then has an `on_breach`.
+    The guard must decide by rules that have other functions than a plain key function. If `answered` is True, the guard
+    has an `on_breach`, and must decide by every rule.
     """
     limiter = declared.only_limiter
     if limiter is None or answered or declared.rule.on_breach is not None:

@@ -73,8 +73,8 @@ class Rule:
     key_func: KeyFunction | None = None
     """A function that returns the key of a request; by default that of the guard."""
     missing: str | None = None
-    """How a request without a key is handled; by default as in the guard. It is counted by its `address`, together with
-    all such requests (`shared`), refused (`refuse`), or not limited (`exempt`)."""
+    """The treatment of a request without a key; by default as in the guard. "address" counts it by its address,
+    "shared" counts all such requests together, "refuse" refuses it, and "exempt" does not limit it."""
     scope: str | ByRequest | None = None
     """A text, or a function of the request that returns a text. Each text has separate counts; use few texts."""
     facts: Mapping[str, KeyFunction] | None = None

@@ -3,9 +3,9 @@
 # Theory of operation.
 #
 # A single round trip says little: it may have been a cheap request, or one behind a pause of the garbage collector. So
-# an algorithm is fed with windows: the mean of the round trips that ended in one, the most requests that ran at once,
-# and whether any was dropped. A window lasts for at least a tenth of a second and twice the shortest round trip in it,
-# and until it has ten round trips. In Netflix's library a window lasts for a second.
+# an algorithm gets the measurements of a window: the mean of the round trips that ended in the window, the most
+# requests that ran at once, and whether any was dropped. A window lasts for at least a tenth of a second, for at least
+# twice the shortest round trip in it, and until it has ten round trips. In Netflix's library it lasts for a second.
 #
 # A dropped request's time is that of a timeout, which is a setting and no measurement: it never enters the mean, or a
 # service whose requests all time out would seem to have a steady round trip.

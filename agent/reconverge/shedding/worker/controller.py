@@ -47,8 +47,8 @@ from typing import Final
 from reconverge.errors import InvalidSetting
 
 ERROR_MAX: Final = 9.0
-"""The largest error, the load above its target, that counts, in multiples of the target. A stall of a minute must not
-cause minutes of shedding."""
+"""A larger error (the load above its target, in multiples of the target) counts as this, so that a stall of a minute
+does not cause minutes of shedding."""
 REJECTED_MAX: Final = 0.98
 """The largest fraction to reject. Some requests are always admitted, or a worker could not notice that it has
 recovered."""

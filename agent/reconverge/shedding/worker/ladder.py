@@ -109,8 +109,8 @@ class Ladder:
     def deal(self, rejected: float, elapsed_s: float, *, pressed: bool) -> None:
         """Sets `fractions` so that the fraction `rejected` of all traffic is rejected.
 
-        May also begin to reject the next more important class, or end that again; `pressed` is True while the load is
-        above its target.
+        May also begin to reject requests of the next more important class, or stop rejecting those of a class.
+        `pressed` is True while the load is above its target.
         """
         mix = self.mix
         self._climb(rejected, elapsed_s, mix, pressed=pressed)
