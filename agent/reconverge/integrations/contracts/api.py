@@ -271,7 +271,7 @@ class _Api:
         """Returns the version and the contracts. Raises Problem (412) if `conditions` exclude that version.
 
         With `identity`, the conditions are about that customer's contract. `reads` means that the request only reads
-        the contracts, so that If-None-Match may name the present version.
+        the contracts; then it is no error if If-None-Match names the present version.
         """
         version, document = await self._book.read()
         exists = identity is None or identity in document.customers

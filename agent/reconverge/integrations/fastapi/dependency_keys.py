@@ -29,7 +29,7 @@ class FromDependency:
         return self.in_scope(request.raw)
 
     def in_scope(self, scope: Mapping[str, Any]) -> object:
-        """Returns the key: the dependency's value, which FastAPI has found before, or the identity of a user."""
+        """Returns the key: the dependency's value, which FastAPI has stored; if it is a user, the user's identity."""
         found = scope[KEYS][self]
         if isinstance(found, tuple | list | date | Decimal | float):
             return found

@@ -60,7 +60,7 @@ RISE: Final = 0.5
 """If a probe measures a longer round trip than the baseline (the round trip without a queue), the baseline rises by
 this fraction of the difference. It is less than 1, as ten requests may be untypical."""
 RISEN: Final = 0.2
-"""The fraction by which a probe's round trip must exceed the baseline for the next probe to come early."""
+"""If a probe's round trip exceeds the baseline by more than this fraction of it, the next probe comes early."""
 AGAIN: Final = 10
 """The usual number of windows between two probes is divided by this if a probe must follow early. So a new baseline is
 known within seconds."""
