@@ -110,10 +110,10 @@ class Asked:
         return label_of(self.term)
 
     def price(self, cost: int, kind: str | None) -> tuple[int, str | None]:
-        """Returns the cost and the kind of request to charge to this limit; the kind is None without costs by kind.
+        """Returns the cost to charge to this limit, and the kind of request: None if the limit has no costs by kind.
 
-        If this limit is of a former contract and has no costs by kind, a cost above the largest that it can admit is
-        reduced to the largest.
+        For a limit from a former contract without costs by kind, a cost above the most that it can admit is reduced to
+        that.
         """
         if self.limiter.control.has_costs:
             return cost, kind
@@ -133,12 +133,12 @@ class Standing:
     """Whether these terms are provisional, until the customer's page has come."""
 
     def kind(self, kind: str | None) -> str | None:
-        """Returns the kind of request to pass to `plain`: `kind` itself, or None if `plain` has no costs by kind."""
+        """Returns the kind of request to pass to the limiter `plain`; None if that limiter has no costs by kind."""
         return kind if self.plain is not None and self.plain.control.has_costs else None
 
 
 def key_of(by: Sequence[str], customer: str, facts: Mapping[str, str]) -> str:
-    """Returns the key under which a limit counts a request, made of the facts, such as customer and user, in `by`."""
+    """Returns the key under which a limit counts a request, made of the facts in `by`, such as customer and user."""
     if len(by) == 1:
         return customer if by[0] == CUSTOMER else facts[by[0]]
     return SEPARATOR.join(written(customer if fact == CUSTOMER else facts[fact]) for fact in by)
@@ -167,7 +167,7 @@ def check_facts(term: Term, facts: Mapping[str, object]) -> None:
 
 
 def hub_name(term: Term) -> str:
-    """Returns the limit's name at the hub, with the names of its facts unless it counts by the customer alone.
+    """Returns the limit's name at the hub: with the names of the facts it counts by, unless that is the customer alone.
 
     If the name would be too long, a hash stands in place of the facts' names.
     """
@@ -180,7 +180,7 @@ def hub_name(term: Term) -> str:
 
 
 def cells_name(term: Term) -> tuple[object, ...]:
-    """Returns a tuple that is equal for two limits exactly if they share their counts, under the same keys."""
+    """Returns a tuple that is equal for two limits exactly if a key has the same counts in both."""
     return hub_name(term), *(getattr(term.limit, name) for name in COUNTED_BY)
 
 

@@ -1,12 +1,13 @@
-"""Decides recorded requests by a contracts document, each at its recorded moment, as one server for all would."""
+"""Decides the requests of a recording by contracts, each at its recorded time, as one server for all of them would."""
 
 # Theory of operation.
 #
-# The limiter is a single node: the kernel that runs in production, on a clock that shows the time of the recording.
+# The limiter is a single node without a hub. It uses the kernel that runs in production (the code that decides), with a
+# clock that shows the time of the recording.
 #
-# A table of the kernel counts a limit by one quota, for all customers that have that quota. A customer whose plan ends
-# within the recording has tables of its own. When the plan ends, these are changed as a limit in use is changed, so the
-# customer's use stays in the counts (`same_cells`).
+# A `Table` of the kernel has the counts of a limit with one quota, for all customers that have that quota. A customer
+# whose plan ends within the recording has tables of its own. When the plan ends, these get the new quota in place, as
+# in a fleet, so the customer's use stays counted (`same_cells`).
 #
 # All limits of a contract are charged in one moment or none is. One call of the compiled kernel charges all, if all
 # have room. If one refuses, the others are tested, too, as callers want to know all limits that refuse. A limit in
@@ -49,7 +50,7 @@ INTERVAL_NS: Final = SECOND_NS
 class CustomerRequest(NamedTuple):
     """One recorded request of a customer.
 
-    Item i of `facts`, `costs` or `settles` belongs to item i of the same field of `Shape`.
+    `Shape` names what the items of `facts`, `costs` and `settles` are, in the same order.
     """
 
     moment_ns: int
@@ -64,7 +65,7 @@ class CustomerRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The columns of a recording (the facts and the limits that they belong to), and how long requests take."""
+    """The meaning of the values of each recorded request: their facts and limits; and how long a request takes."""
 
     facts: tuple[str, ...] = ()
     """The names of the facts, in the order of `CustomerRequest.facts`."""
@@ -94,7 +95,7 @@ class _RecordedTime:
 
 @dataclass(frozen=True, slots=True)
 class _CentralAsk:
-    """One limit of a customer's contract, and the indexes of its facts and its costs in a `CustomerRequest`."""
+    """One limit of a customer's contract, and the places of its facts and its costs in a `CustomerRequest`."""
 
     term: Term
     table: Table
@@ -163,7 +164,8 @@ class CentralLimiter:
     def decide(self, request: CustomerRequest) -> tuple[str, ...]:
         """Decides a request. Returns the names of the limits that refuse it; if none does, all limits are charged.
 
-        Raises MissingFact, and UnknownKind if a limit has costs by kind but none for the request's kind.
+        Raises MissingFact if the recording lacks a fact by which a limit counts, and UnknownKind if a limit has costs
+        by kind but none for the request's kind.
         """
         self._be_at(request.moment_ns)
         if not self._tables:
@@ -188,7 +190,10 @@ class CentralLimiter:
         return ()
 
     def _declare(self) -> None:
-        """Declares the limits of all plans when the recording begins: a paced limit stores permits from then on."""
+        """Declares the limits of all plans at the beginning of the recording, not at their first requests.
+
+        The reason is that a paced limit saves up permits for later requests from the moment of its declaration on.
+        """
         for plan in self._document.plans.values():
             for name, each in plan.limits.items():
                 if not each.limit.slots:
@@ -254,9 +259,10 @@ class CentralLimiter:
         return tuple(-1 if fact == CUSTOMER else self._shape.facts.index(fact) for fact in term.by)
 
     def _table_of(self, term: Term, customer: str | None) -> Table:
-        """Returns the kernel's table that counts a limit: for `customer` alone; if None, for all with the same quota.
+        """Returns the `Table` with a limit's counts: of `customer` alone or, without one, of all with the same quota.
 
-        A table for one customer is changed to the limit's present quota if possible, and otherwise replaced.
+        A table for one customer is changed to the limit's present quota if possible; otherwise another table is
+        returned.
         """
         if customer is None:
             return self._table((term.name, term.limit), term.name, term.limit)
@@ -308,7 +314,7 @@ def _switched(claims: Sequence[_CentralClaim], moment_ns: int) -> tuple[list[_Ce
 
 
 def _refusing(claims: Sequence[_CentralClaim]) -> tuple[str, ...]:
-    """Charges all claims at once, or none if a limit refuses its claim. Returns the names of the limits that refuse."""
+    """Charges all claims (costs for keys), or none if a limit refuses. Returns the names of the limits that refuse."""
     if not claims:
         return ()
     try:

@@ -1,26 +1,29 @@
-"""Decides requests by the contracts of customers: all limits of a contract must admit, and are charged at once."""
+"""Decides requests by customers' contracts: if all limits of a contract have room, all are charged; else none is."""
 
 # Theory of operation.
 #
-# A document has the limits of each customer (`document.py`), and `terms.py` finds those in force at a moment. This file
-# makes limiters of them. Each limit of a plan becomes a limiter, made by `Agent.tier`: limiters of one name that are
-# counted alike share their cells, and a customer is in one of them at a time, so its use stays when its plan changes.
-# The limiters of a plan are made once. The standing of a customer (its terms and limiters) is made at its first
-# request, and a customer that has nothing but a plan shares the plan's limiters.
+# A document has plans and customers (`document.py`). `terms.py` finds the limits that are in force for a customer at a
+# moment: its terms. This file makes a limiter of each of these limits, by `Agent.tier`. Limiters of one limit name
+# share their counts if algorithm and window are the same. A customer is in one of them at a time, so what it has used
+# stays counted when its plan changes. The limiters of a plan are made once. The standing of a customer (its terms with
+# their limiters) is made at its first request, and cached. A customer that has nothing but a plan shares the plan's
+# limiters.
 #
-# A request names the customer and further facts. Most contracts have one limit, which is one call of its limiter. With
-# several, all are charged in one moment or none is (`limiter/joint.py`). A limit that is off is not asked. One in
-# shadow is charged after the others have admitted the request, and refuses nothing.
+# A request names the customer, and facts: further values by which limits count, such as a user. Most contracts have one
+# limit, which is one call of its limiter. With several, all are charged in one moment or none is (`limiter/joint.py`).
+# A limit that is switched off is not asked. A limit in shadow is charged after the others have admitted the request,
+# and refuses nothing.
 #
-# When a new document gives a customer another quota, a node moves the customer's keys at once, and not with its next
-# request: until each node has reported a larger quota, the smaller one is in force on all nodes. A customer's keys with
-# further facts are searched among all keys of the node.
+# When a new document changes a customer's quota, a node moves the customer's keys to the limiter of the new quota at
+# once, and does not wait for the customer's next request. The reason is that a larger quota is in force only when all
+# nodes have reported it: a node without requests would keep the smaller one in force on all. Keys that are made of
+# several facts are searched among all keys of the node.
 #
-# No decision waits for a change of the document: long work is done before and after the new document comes into force.
-# The lock that decisions also take is held only for the step in between. A decision ends under the document it began
-# with.
+# No decision waits for a change of the document: the slow work is done before and after the new document comes into
+# force, and the lock that decisions also take is held only for the step in between. A decision that has begun by one
+# document ends by it.
 #
-# A node may have caps: no document can raise a limit beyond its cap, or switch off a limit that has a cap.
+# A node may have caps: no document can raise a limit beyond its cap, or switch a limit that has a cap off or to shadow.
 
 from __future__ import annotations
 
@@ -86,36 +89,37 @@ from reconverge.runtime.locks import new_lock
 
 WITHIN_S: Final = 0.025
 MEETING_S: Final = 1.0
-"""The seconds for which `meet` and `reset` wait for the page of the contracts that has a customer."""
+"""The longest time, in seconds, for which `meet` and `reset` wait until a customer's contract is fetched."""
 ONLY_CUSTOMER: Final = (CUSTOMER,)
 IN_A_GUARD: Final = (
-    "would take a slot that nothing gives back; decide by a guard, which gives it back when the response has ended: "
+    "would take a slot and never free it; decide by a guard, which frees the slot when the response has ended: "
     "Rule(limits=contracts)"
 )
 NOTHING_TO_RESET: Final = (
     "would change nothing: work in progress counts until it ends, and the contract has no other limit"
 )
 STANDINGS_MAX: Final = 100_000
-"""The most customers whose terms and limiters are cached; they are made again in microseconds."""
+"""The most customers whose limits are cached. If there are more, the cache is emptied; an entry is made in
+microseconds."""
 
 
 def _check_table(document: object) -> None:
     if not isinstance(document, Mapping):
-        problem = "is no table; give the content of a file, as yaml.safe_load returns it"
+        problem = "must be a dict, as yaml.safe_load returns it for a file of contracts"
         raise InvalidSetting("document", document, problem)
 
 
 class Contracts:
-    """The contracts of a fleet in one agent: decides requests by them, and explains and resets customers' use.
+    """Decides requests in one agent by the contracts of customers; explains and resets what customers have used.
 
     Args:
-        agent: the agent that counts. Its policy is used if `policy` is None.
-        document: the contracts, as `checked` returns them, or a table as read from a file.
+        agent: the agent that counts the requests. Its policy is used if `policy` is None.
+        document: the contracts, as `checked` returns them, or a dict as read from a file.
         policy: "strict", "balanced" and so on, as for `Agent.limit`.
         caps: for a limit's name, a limit string over the same window, beyond which no document can raise the limit.
-        meter: a `reconverge.usage.Meter`, which counts the charges of each customer by `hit`, `ask` and
-            `ask_blocking`, for each limit. A guard whose rules are by these contracts must have the same meter, and
-            counts the charges of its requests there, with their routes and settlements.
+        meter: a `reconverge.usage.Meter`, which counts what `hit`, `ask` and `ask_blocking` charge to each limit of
+            each customer. A guard whose rules use these contracts must have the same meter; it counts its own requests
+            there, with their routes and later corrections.
 
     Raises:
         InvalidContracts: the document is invalid.
@@ -135,7 +139,7 @@ class Contracts:
         self.meter = meter
         """The meter that counts each request for billing; None if there is none."""
         self.reader: ContractsReader | None = None
-        """The reader of the contracts at the hub, which `follow_hub` sets and whose `stats()` has its counters."""
+        """Reads the contracts at the hub, and has `stats()`; None unless `follow_hub` has set it."""
         self._policy = policy
         self._caps = {name: cap_as_said(name, text) for name, text in (caps or {}).items()}
         self._changing = new_lock()
@@ -145,8 +149,8 @@ class Contracts:
         self._document = Document({})
         self._standings: dict[str, Standing] = {}
         self._formerly: tuple[dict[str, Standing], ...] = ()
-        """Cached limits of customers by former documents; those that were made without the customer's page are still
-        needed."""
+        """The caches of former documents, the newest first. Provisional entries, made while a customer's contract was
+        not fetched, are still needed."""
         self._plans: dict[str, tuple[tuple[Term, Limiter], ...]] = {}
         self._declared: set[str] = set()
         """The names of all limiters that were declared and not dropped since."""
@@ -166,10 +170,11 @@ class Contracts:
     def replace(self, document: Document | Mapping[str, object], version: int = 0) -> None:
         """Puts another document in force from the next decision on. Customers keep their use.
 
-        A limit that the new document counts in another way, such as over another window, begins without use, unless the
-        document also lists the former limit. A document from a `Book` lists it.
+        A limit that has another algorithm or window in the new document begins with empty counts. So that a customer
+        cannot use its quota twice, the document can list the former limit, which then stays in force for a while; a
+        `Book` lists it.
 
-        Raises InvalidContracts, and changes nothing, if the document cannot be in force on this node.
+        Raises InvalidContracts, and changes nothing, if the document is invalid or cannot be in force on this node.
         """
         if not isinstance(document, Document):
             _check_table(document)
@@ -194,7 +199,7 @@ class Contracts:
     def hit(self, customer: str, cost: int = 1, *, kind: str | None = None, **facts: str) -> ContractDecision:
         """Decides whether the customer may use `cost` now; if so, charges all limits of its contract. Never waits.
 
-        `facts` are further facts by which limits count, such as `user="ada"`.
+        `facts` are further values by which limits count, by their names, such as `user="ada"`.
 
         Raises:
             MissingFact: a limit counts by a fact that `facts` lacks.
@@ -224,7 +229,10 @@ class Contracts:
     async def ask(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
-        """Decides as `hit` does, but in doubt asks the hub about all limits, and waits `within` seconds at most."""
+        """Decides as `hit` does, but in doubt asks the hub about all limits, and waits for its answer.
+
+        A decision is in doubt if the hub's answer might change it. The wait is at most `within` seconds.
+        """
         within_s = in_seconds(within)
         standing = self.standing(customer)
         if standing.pending:
@@ -247,9 +255,9 @@ class Contracts:
     def ask_blocking(
         self, customer: str, cost: int = 1, *, within: Seconds = WITHIN_S, kind: str | None = None, **facts: str
     ) -> ContractDecision:
-        """Decides as `ask` does, but blocks the calling thread. Decides from memory where blocking is not allowed.
+        """Decides as `ask` does, but blocks the calling thread while it waits.
 
-        Blocking is not allowed on an event loop, for instance.
+        Where blocking is not allowed, as on an event loop, it decides from memory.
         """
         within_s = in_seconds(within)
         standing = self.standing(customer)
@@ -275,22 +283,22 @@ class Contracts:
         }
 
     async def meet(self, customer: str, *, within: Seconds = MEETING_S) -> bool:
-        """Waits until this node has the contract of a customer. Returns whether the node has it.
+        """Waits until this node knows the contract of a customer. Returns whether the node knows it.
 
-        There is a wait only if pages of customers are fetched on demand and the customer's page has not come yet.
+        There is a wait only on a node that fetches contracts on demand and has not fetched the customer's contract yet.
         """
         if self.standing(customer).pending:
             await wait_for_page(self._document, customer, in_seconds(within))
         return not self.standing(customer).pending
 
     def reset(self, customer: str, **facts: str) -> None:
-        """Resets the use of the customer: on this node at once, on all other nodes with their next exchange.
+        """Resets the use of the customer: on this node at once, on all others with their next exchange with the hub.
 
-        For a limit that counts by further facts, only the use under the named `facts` is reset. Limits on work in
-        progress are not reset; raises NeedsSlot if the contract has only such limits.
+        A limit that counts by further facts is reset only for the values in `facts`. Limits on work in progress are not
+        reset; raises NeedsSlot if the contract has only such limits.
 
-        Raises HubUnavailable if the page with the customer's limits has not come within MEETING_S. On an event loop,
-        where this method must not wait, call `await meet(customer)` first.
+        Raises HubUnavailable if the customer's contract has to be fetched first, and has not come within MEETING_S. On
+        an event loop, where this method must not wait, call `await meet(customer)` first.
         """
         standing = self.standing(customer)
         if standing.pending:
@@ -319,7 +327,7 @@ class Contracts:
         """Explains whether the customer is admitted now, and if not, why and until when. Charges nothing.
 
         The explanation has a sentence for people. It is from this node's memory; `explain_fleet` asks the hub. Raises
-        MissingFact.
+        MissingFact if a limit counts by a fact that `facts` lacks.
         """
         standing = self.standing(customer)
         places = self._places(customer, standing, facts)
@@ -389,10 +397,10 @@ class Contracts:
         cost: int,
         kind: str | None,
     ) -> ContractDecision:
-        """Makes the decision of a contract from `answers`, the decisions and reservations of the `joined` limits.
+        """Makes the decision of a contract from `answers`, the decisions and reservations of its `joined` limits.
 
-        Only the `joined` limits can refuse. All other limits of `asked`, such as those in shadow, are charged here if
-        the request is admitted, and only tested if it is refused.
+        The `joined` limits are those that can refuse the request. All other limits of `asked`, such as those in shadow,
+        are charged here if the request is admitted, and only tested if it is refused.
         """
         decisions = {each.label: decision for each, (decision, _) in zip(joined, answers, strict=True)}
         allowed = all(decision.allowed for decision, _ in answers)
@@ -466,7 +474,7 @@ class Contracts:
         )
 
     def _forget(self, is_named: Callable[[str], bool]) -> None:
-        """Drops the cached terms, on-demand entries and metered usage of all customers for which `is_named` is true."""
+        """Drops all that is stored here about customers for whose names `is_named` is true, and their metered usage."""
         for customer in [each for each in self._names_of_standings() if is_named(each)]:
             self._let_go_of(customer)
         customers = self._document.customers
@@ -503,8 +511,8 @@ class Contracts:
     ) -> Standing:
         """Computes the limits in force for a customer from a document and the limiters of its plans.
 
-        `was_pending`: whether the customer's previous limits were provisional, because the page of the document that
-        names it had not been fetched.
+        `was_pending`: whether the customer's previous limits were provisional, because its contract had not been
+        fetched yet.
         """
         terms, pending = terms_met(document, customer, self._now_s(), was_pending=was_pending)
         parts = plans.get(terms.plan, ())
@@ -522,7 +530,7 @@ class Contracts:
         self._standings = {}
 
     def _keep_pending(self) -> None:
-        """Drops from `_formerly` all but provisional limits, which are needed when a customer's page is fetched."""
+        """Drops all cached limits of former documents but provisional ones: a contract that is fetched needs them."""
         formerly = self._formerly
         kept: dict[str, Standing] = {}
         for standings in reversed(formerly):
@@ -552,7 +560,10 @@ class Contracts:
         return tuple((term, self._limiter(term)) for term in terms)
 
     def _limiter(self, term: Term) -> Limiter:
-        """Declares the limiter of a limit, within this node's cap. Raises InvalidContracts if the agent rejects it."""
+        """Declares a customer's limit, reduced to this node's cap, and returns its limiter.
+
+        Raises InvalidContracts if the agent rejects the limit.
+        """
         limit = term.limit
         cap = None if term.former else self._caps.get(term.name)  # a former limit only tightens
         if cap is not None:
@@ -568,10 +579,10 @@ class Contracts:
             raise InvalidContracts(str(error), "plans", term.tier, "limits", term.name) from None
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
-        """Moves the use of customers from provisional limits to their own limits, after their page has come.
+        """Puts a fetched page (a part of the contracts) in force, and moves its customers' counts to their own limits.
 
-        `hold` stores the page, and returns the customers that were decided without it. Their use moves as it does when
-        a customer changes plans.
+        `hold` stores the page. It returns the customers whose requests were decided before the page came, by
+        provisional limits. Their counts move as they do when a customer changes plans.
         """
         with self._changing:
             identities = hold()
@@ -594,7 +605,7 @@ class Contracts:
         return list(dict.fromkeys([*self._names_of_standings(), *self._met()]))
 
     def _take_over(self, changed: Collection[str]) -> None:
-        """Moves the keys of the customers `changed` from tables of former quotas to those of their present quotas."""
+        """Moves the keys of the customers `changed`, with their counts, from limiters of former quotas to new ones."""
         for identity in changed:
             for term, limiter in self._stand(identity).parts:
                 if term.by == (CUSTOMER,):
@@ -621,7 +632,7 @@ class Contracts:
     def _counting_by_facts(self) -> list[tuple[Term, Limiter]]:
         """Returns one limiter for each limit that counts by other facts than the customer alone.
 
-        One limiter is enough, because it finds the keys of all limiters that count together with it.
+        One limiter is enough, because it also finds the keys that belong to limiters of the same name in other plans.
         """
         found = {hub_name(term): (term, limiter) for term, limiter in self._all_parts()}
         return [(term, limiter) for term, limiter in found.values() if term.by != (CUSTOMER,)]
@@ -639,7 +650,7 @@ class Contracts:
         return (part for parts in self._plans.values() for part in parts)
 
     def check_customers(self, customers: Iterable[tuple[str, Customer]], document: Document) -> None:
-        """Checks that this node's caps allow the customers' own limits. Raises InvalidContracts."""
+        """Raises InvalidContracts if this node has a cap over another window than a customer's own limit has."""
         for identity, customer in customers if self._caps else ():
             for name, override in customer.limits.items():
                 cap, own = self._caps.get(name), document.plans[customer.plan].limits.get(name)
@@ -660,9 +671,9 @@ def _joined(asked: Sequence[Asked]) -> list[Asked]:
 def _closed_to(
     joined: Sequence[Asked], cost: int, kind: str | None
 ) -> list[tuple[Decision, Reservation | None]] | None:
-    """Returns the tested decisions of all `joined` limits if one of them has a quota of 0; else None.
+    """Returns the decisions of all `joined` limits if one of them has a quota of 0, so that nothing can be admitted.
 
-    Charges nothing.
+    Charges nothing. Returns None if no limit has a quota of 0.
     """
     if not any(is_closed(each.limiter) for each in joined):
         return None

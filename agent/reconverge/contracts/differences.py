@@ -36,7 +36,7 @@ def differences(before: Document, after: Document) -> list[Difference]:
 
 
 def _table(document: Document) -> dict[str, Any]:
-    """Returns a document as a table in which equal limits have equal limit strings, such as 60/minute for 60/PT1M."""
+    """Returns a document as a dict in which equal limits have equal limit strings, such as 60/minute for 60/PT1M."""
     table = table_of(document)
     for customer in table["customers"].values():
         limits = customer.get("limits", {})
@@ -53,7 +53,7 @@ def _between(path: tuple[str, ...], before: Any, after: Any) -> Iterator[Differe
 
 
 def _written(said: Any) -> str:
-    """Returns a value of a document's table as one line of text; a table within it is written in braces."""
+    """Returns a value of `_table` as one line of text; a dict within it is written in braces."""
     if isinstance(said, Mapping):
         return "{" + ", ".join(f"{field_at([name])}: {_written(each)}" for name, each in said.items()) + "}"
     if isinstance(said, list):

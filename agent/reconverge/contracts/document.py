@@ -1,4 +1,4 @@
-"""Reads a contracts document: makes plans and customers of its tables, and checks rules that concern several fields."""
+"""Makes plans and customers from the plain dicts of a contracts document; checks rules that concern several fields."""
 
 # Theory of operation.
 #
@@ -10,10 +10,10 @@
 # user of a customer a count of its own. A limit whose `by` leaves the customer out counts several customers together.
 # Two plans could give such a count two quotas, so plans that have a limit of that name must say the same quota.
 #
-# When a contract changes, what was used stays in the counts, as long as the limit is counted as before: by the same
-# algorithm over the same window (`same_cells`). A limit that is counted otherwise has other counts, which are empty. So
-# the former limit stays in force beside the new one for as long as its use may still count: it is listed as `former` in
-# the customer's entry by the program that changes the document. No change forgives use.
+# When a contract changes, what was used stays counted, as long as the limit has the same algorithm and window
+# (`same_cells`). A limit that gets another algorithm or window begins with empty counts. So the former limit stays in
+# force beside the new one for as long as a charge to it may still count: the program that changes the document lists it
+# as `former` in the customer's entry. No change forgives use.
 #
 # `checked` is the only way to read a document from outside, and `table_of` the only way to write one. `format.py`
 # describes the fields and their types; this file gives them their meaning, and checks the rules about several fields.
@@ -57,7 +57,7 @@ NAMES_SHOWN_MAX: Final = 20
 
 
 def checked(said: object) -> Document:
-    """Reads a document from a table, as JSON, YAML and TOML readers return it. Raises InvalidContracts."""
+    """Makes a document from `said`, a dict as readers of JSON, YAML and TOML return it. Raises InvalidContracts."""
     from reconverge.contracts import format as written  # noqa: PLC0415  # programs without contracts need no pydantic
 
     table = written.read(written.Document, said)
@@ -89,7 +89,7 @@ def checked(said: object) -> Document:
 
 
 def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) -> Customer:
-    """Returns the contract of one customer from a table, or from the name of a plan alone. Raises InvalidContracts."""
+    """Makes the contract of a customer from `said`, a dict or the name of a plan alone. Raises InvalidContracts."""
     from reconverge.contracts import format as written  # noqa: PLC0415  # likewise
 
     name = check_identity(identity, "customers")
@@ -210,7 +210,7 @@ def _makes_sense(text: str, said: Mapping[str, Any]) -> bool:
 
 
 def _override(said: str | written.LimitTable, plan_limit: PlanLimit, *path: str) -> str | Limit:
-    """Returns a customer's own limit, which replaces the plan's limit: as a `Limit`, or as a limit string.
+    """Checks a customer's own limit, which replaces the plan's limit. Returns a `Limit` or a limit string.
 
     A limit string over the same window as the plan's limit is returned as it is; it changes only quota and burst.
     """
@@ -254,7 +254,7 @@ def _check_ends(plans: Mapping[str, Plan]) -> None:
 def _check_shared_counts(plans: Mapping[str, Plan]) -> None:
     """Raises InvalidContracts if two plans count a limit of the same name by different facts.
 
-    Also raises it if such a limit counts several customers together, and the plans give it different quotas.
+    Also raises it if two plans give different quotas to a limit that counts several customers together.
     """
     first: dict[str, tuple[str, PlanLimit]] = {}
     for plan_name, plan in plans.items():

@@ -29,8 +29,8 @@ from reconverge.limit.limit import DRAINED, FIXED_WINDOW, INTERVAL, SLIDING_SLIC
 SENTENCE_LIMITS_MAX: Final = 3
 """The most limits that a sentence describes; it only counts the others. `Explanation.limits` has all of them."""
 IN_DOUBT: Final = "as far as this server knows"
-NOT_MET: Final = "the contract of this customer is not here yet, as its page is being fetched"
-"""The reason that an explanation gives if it treats a customer as unknown because the customer's page has not come."""
+NOT_MET: Final = "this node does not have the contract of this customer yet, and is fetching it"
+"""The reason that an explanation gives if it treats a customer as unknown because its contract is not fetched yet."""
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _DAY_S: Final = 86_400
@@ -41,7 +41,7 @@ _TENTHS_BELOW_S: Final = 10
 
 
 class MissingFact(ReconvergeError, ValueError):
-    """Raised when a request does not name a fact by which one of the customer's limits counts.
+    """Raised when a request lacks a fact (a value such as its user) by which one of the customer's limits counts.
 
     `advice` is the end of the message, with the remedy; by default the remedy is to pass the fact as an argument.
     """
@@ -55,7 +55,7 @@ class MissingFact(ReconvergeError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LimitStanding:
-    """The state of one limit for one customer: the limit, the decision that a request would get, and the use."""
+    """The state of one limit for one customer: the limit, the decision that a request would get, and the use so far."""
 
     term: Term
     decision: Decision
@@ -81,13 +81,13 @@ class LimitStanding:
 
     @property
     def would_refuse(self) -> bool:
-        """Returns whether this limit, in shadow for the customer, would refuse the next request if it were on."""
+        """Whether this limit is in shadow for the customer, and would refuse its next request if it were on."""
         return not self.off and (self.decision.would_refuse or (self.shadow and not self.decision.allowed))
 
 
 @dataclass(frozen=True, slots=True)
 class LimitExplained:
-    """One limit of a customer's contract, with its use."""
+    """One limit of a customer's contract, as an explanation shows it: what is used and left, and how long to wait."""
 
     name: str
     allowed: bool
@@ -162,9 +162,9 @@ class Explainer(Protocol):
         ...
 
     def reset(self, customer: str, **facts: str) -> None:
-        """Resets the use of a customer: on this node at once, on all other nodes with their next exchange.
+        """Resets the use of a customer: on this node at once, on all other nodes with their next exchange with the hub.
 
-        A limit that counts by a fact that `facts` lacks keeps its use. Raises InvalidKey as `explain` does.
+        A limit that counts by a fact that `facts` lacks is not reset. Raises InvalidKey as `explain` does.
         """
         ...
 
@@ -173,8 +173,9 @@ class Explainer(Protocol):
 class FleetExplainer(Explainer, Protocol):
     """An `Explainer` that can ask the hub for the use of all nodes.
 
-    Promises: as `Explainer`, except that it waits; all nodes give the same answer, as of the moment that the hub is
-    asked; if the hub cannot be asked, the answer is from this node's memory, and `problem` has the reason.
+    Promises the same as `Explainer`, except that it waits for the hub. All nodes give the same answer, as of the moment
+    at which the hub is asked. If the hub cannot be asked, the answer is from this node's memory, and `problem` has the
+    reason.
     """
 
     async def explain_fleet(self, customer: str, **facts: str) -> Explanation:
@@ -232,7 +233,7 @@ def sentence_of(customer: str, plan: str, standings: Sequence[LimitStanding], *,
 
 
 def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
-    """Returns an explanation as a table for JSON, in which an infinite time is null."""
+    """Returns an explanation as a dict for JSON, in which an infinite time to wait is null."""
     said = asdict(explanation)
     for each in (said, *said["limits"]):
         each["wait_s"] = each["wait_s"] if isfinite(each["wait_s"]) else None
@@ -240,9 +241,9 @@ def table_of_explanation(explanation: Explanation) -> dict[str, Any]:
 
 
 def refill_s(limit: Limit) -> float:
-    """Returns the seconds between two moments at which a part of the quota is free again; 0 for slots and a quota of 0.
+    """Returns the seconds between two moments at which a part of the used quota is free again.
 
-    For a sliding log, which frees single requests, this is the average.
+    For a sliding log, which frees single requests, this is the average. It is 0 for slots and for a quota of 0.
     """
     if limit.slots or limit.refuses_all:
         return 0.0
@@ -350,7 +351,7 @@ def _wait_s(standing: LimitStanding) -> float:
 
 
 def _free_fraction(standing: LimitStanding) -> tuple[bool, float]:
-    """Returns a key that sorts limits: first those in shadow that would refuse, then by how little quota is left."""
+    """Returns a sort key for limits: first those in shadow that would refuse, then those with the least quota left."""
     decision = standing.decision
     return not standing.would_refuse, decision.remaining / max(1, decision.limit)
 

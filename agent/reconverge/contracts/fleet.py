@@ -1,17 +1,17 @@
-"""Explains customers' limits by the use of the whole fleet, on a node or in a program that is no node."""
+"""Explains a customer's limits by the use of the whole fleet; works on nodes, and in programs that are none."""
 
 # Theory of operation.
 #
-# A customer's limits follow from the contracts, which are the same everywhere; its use is at the hub, to which all
-# nodes report it. So a program that has both, and the secret with which keys are hashed if they are, can explain as a
-# node does without being a node: it reports nothing, and the hub stores nothing for it.
+# A customer's limits follow from the contracts, which are the same everywhere. Its use is at the hub, to which all
+# nodes report it. So a program that has the contracts and the hub can explain as a node does. If nodes hash keys, it
+# needs their secret for that, too. It is no node: it reports nothing, and the hub stores nothing for it.
 #
-# A reader declares the limits as a node does, in a kernel that never exchanges, because the hub finds a key by the
-# properties of its limit: the name at the hub, the algorithm and the window. Nodes and readers use the same code to
-# find the place and the shard of a key.
+# Such a program declares the limits as a node does, in a kernel that never exchanges, because the hub finds a key by
+# the properties of its limit: the name at the hub, the algorithm and the window. Nodes and this program use the same
+# code to find the place and the shard of a key.
 #
 # By the hub's total a customer may go on if less than the quota is used. A node may still refuse it for a moment, while
-# other nodes hold the rest of the quota in their allowances; `lines` is the sum of these allowances.
+# the rest of the quota is in the allowances of other nodes; `lines` is the sum of these allowances.
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_memory(asked: Asked) -> LimitStanding:
 
 
 def by_hub(asked: Asked, usage: FleetUsage) -> LimitStanding:
-    """Returns the state of one limit for a customer: its use as the hub has it, and its switch as on this node."""
+    """Returns the state of one limit for a customer: its use by the hub's counts, its switch as on this node."""
     switched = asked.limiter.switched
     shadow, off = asked.shadow or switched == "shadow", "off" in (asked.switch, switched)
     return replace(standing_with(asked.term, asked.limiter.limit, usage), shadow=shadow, off=off)
@@ -76,9 +76,9 @@ def foreseen_use(limit: Limit, usage: FleetUsage) -> FleetUsage:
 
 
 def why_unknown(error: HubUnavailable) -> str:
-    """Returns a sentence on why the hub did not return the fleet's use.
+    """Returns a clause on why the hub did not return the fleet's use.
 
-    Shows only the error's kind: the rest may name hosts.
+    It shows only the error's kind, because the error's message may name hosts.
     """
     return UNSUPPORTED if error.kind == "unsupported" else f"the hub does not answer ({error.kind})"
 
@@ -137,7 +137,7 @@ class HubExplainer:
         return explained(customer, terms.plan, standings, fleetwide=True)
 
     def _place(self, term: Term, customer: str, facts: dict[str, str]) -> tuple[Table, str]:
-        """Returns the table and the key under which the limit of `term` counts a customer's request with `facts`.
+        """Returns the kernel's `Table` of a limit, and the key under which it counts a customer's request with `facts`.
 
         Raises MissingFact, InvalidKey and InvalidContracts.
         """

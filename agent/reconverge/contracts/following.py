@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reconverge")
 
 Hold = Literal["auto", "all", "on-demand"]
-NO_EFFECT: Final = "has no effect where all customers are held; leave it out, or set hold='on-demand'"
+NO_EFFECT: Final = "has no effect with hold='all'; leave it out, or set hold='on-demand'"
 HOLDS: Final = get_args(Hold)
 MEANWHILES: Final = get_args(Meanwhile)
 
@@ -46,11 +46,11 @@ def follow_hub(
         contracts: the contracts of an agent with a hub.
         secret: the secret that contracts are signed with; by default the value of `RECONVERGE_SETTINGS_SECRET`.
         file: the path of a copy of the last contracts, which is read at a start while the hub is away.
-        hold: "all" keeps all customers in memory; "on-demand" keeps the pages of customers that have sent requests.
-            "auto" keeps all up to 32 pages, 2 MiB in the hub's form, and fetches more on demand if `cachetools` is
-            installed.
-        meanwhile: how a customer is decided while its page is being fetched: as an "unknown" one, or "refused".
-        page_bytes: about how many bytes of memory the pages held on demand may take; by default 32 MiB.
+        hold: "all" keeps all customers in memory; "on-demand" keeps the pages (parts of the contracts) with customers
+            that have sent requests. "auto" keeps all pages if there are at most 32 (2 MiB in the hub's form); if
+            there are more, it works as "on-demand" if `cachetools` is installed.
+        meanwhile: how requests are decided while a page is being fetched: as of an "unknown" customer, or "refused".
+        page_bytes: about how many bytes of memory pages fetched on demand may take; by default 32 MiB.
         hints: whether to listen for the hub's hints of changes, with a connection and a thread of its own.
 
     Returns the reader of the contracts, which has `stats()`. Raises InvalidSetting if there is no secret, the secret is

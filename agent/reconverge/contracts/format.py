@@ -2,7 +2,7 @@
 
 # Theory of operation.
 #
-# A table, as readers of YAML, JSON and TOML make one, is read by the models below: they check types, ranges, known
+# A dict, as readers of YAML, JSON and TOML return it, is read by the models below: they check types, ranges, known
 # fields and required fields. `document.py` makes plans and customers of them, and checks the rules about several
 # fields: whether a plan exists, or a burst fits the algorithm. So all that the JSON Schema refuses is refused by a
 # node, too.
@@ -135,7 +135,7 @@ def _facts(said: object) -> tuple[str, ...]:
         raise wrong(f"must name 1 to {FACTS_MAX} facts of a request, such as [customer, user], not {shown(said)}")
     for each in facts:
         if not isinstance(each, str) or not each.isidentifier():
-            raise wrong(f"{shown(each)} is no name of a fact, such as user, organisation or address")
+            raise wrong(f"{shown(each)} cannot be a fact's name; use letters, digits and _, as in user or api_key")
     if len(set(facts)) < len(facts):
         raise wrong(f"{shown(said)} names a fact twice; leave one out")
     return tuple(facts)
@@ -175,7 +175,7 @@ def _moment(said: object) -> float:
 
 
 def _short_for(field: str, *kinds: type) -> Callable[[object], object]:
-    """Returns a validator that makes the table `{field: value}` of a value of one of `kinds`, and keeps all others."""
+    """Returns a validator that turns a value of one of `kinds` into the dict `{field: value}`, and keeps all others."""
     return lambda said: {field: said} if isinstance(said, kinds) else said
 
 
@@ -185,7 +185,7 @@ def _text_or(said: object, table: Callable[[object], Any]) -> Any:
 
 
 def _text(pattern: str, **more: Any) -> Any:
-    """Returns an annotation that shows a text with `pattern` in the JSON Schema, but does not check any value."""
+    """Returns an annotation that describes a text with `pattern` in the JSON Schema; it checks no value."""
     return WithJsonSchema({"type": "string", "pattern": pattern, **more})
 
 
@@ -345,7 +345,7 @@ T = TypeVar("T", bound=Table)
 
 
 def read(table: type[T], said: object, *path: str) -> T:
-    """Reads the value `said` as a table of the class `table`, and returns that table.
+    """Checks the value `said` against the model `table`. Returns the model with its values.
 
     Raises InvalidContracts for the first mistake; `path` leads to the value.
     """
@@ -389,7 +389,7 @@ def problem_of(mistake: Mapping[str, Any]) -> str:
 
 
 def _table_at(table: type[Table], loc: Sequence[int | str]) -> type[Table]:
-    """Returns the class of the table at the path `loc` inside a table of the class `table`."""
+    """Returns the class of the entry at the path `loc`, which begins at an entry of the class `table`."""
     names = iter(loc)
     for name in names:
         annotation = table.model_fields[str(name)].annotation
@@ -400,7 +400,7 @@ def _table_at(table: type[Table], loc: Sequence[int | str]) -> type[Table]:
 
 
 def _table_in(annotation: Any) -> tuple[type[Table], bool]:
-    """Returns the class of table in a type annotation, and whether the type is a dictionary or list of that class."""
+    """Returns the class of entry in a type annotation, and whether the type is a dictionary or list of such entries."""
     if isinstance(annotation, TypeAliasType):
         return _table_in(annotation.__value__)
     if isinstance(annotation, type) and issubclass(annotation, Table):

@@ -1,14 +1,15 @@
-"""Provisional limits for a customer whose page of contracts is not fetched yet, and the change to its own limits."""
+"""Provisional limits for a customer whose contract is not fetched yet, and the change to its own limits afterwards."""
 
 # Theory of operation.
 #
-# Where customers are fetched on demand (`on_demand/customers.py`), a customer's first request may come before its page.
-# The request is decided at once, as one of an unknown customer, or it is refused. Requests that may wait for the hub's
-# answer wait for the page instead, within the same time.
+# Where contracts are fetched on demand, in pages of many customers each (`on_demand/customers.py`), a customer's first
+# request may come before its page. The request is decided at once, as one of an unknown customer, or it is refused.
+# Requests that may wait for the hub's answer wait for the page instead, within the same time.
 #
-# The use that was charged meanwhile moves with the customer when the page is there, as when its plan changes. If the
-# plan of unknown customers counts otherwise, its limits stay in force as former ones until none of that use counts any
-# more. No other node knows these former limits, as no other has charged them.
+# The use that was charged meanwhile moves with the customer when the page is there, as when its plan changes. If a
+# limit of the plan for unknown customers has another algorithm or window than the customer's own limit of that name, it
+# stays in force as a former limit until no charge to it counts any more. No other node knows these former limits, as no
+# other has charged them.
 
 from __future__ import annotations
 
@@ -27,10 +28,10 @@ from reconverge.runtime.interruptions import has_a_loop, in_a_handler
 
 
 def terms_met(document: Document, customer: str, now_s: float, *, was_pending: bool = False) -> tuple[Terms, bool]:
-    """Returns a customer's limits in force, and True if they are provisional because its page is not fetched yet.
+    """Returns a customer's limits in force, and True if they are provisional, as its contract is not fetched yet.
 
-    `was_pending` is True if the customer's previous limits were provisional. If its page has come meanwhile, those that
-    count in another way than the page's limits stay in force as former limits.
+    `was_pending` is True if the customer's previous limits were provisional. If its contract has come meanwhile,
+    provisional limits that do not share their counts with the contract's limits stay in force as former limits.
     """
     customers = document.customers
     if not isinstance(customers, OnDemandCustomers):
@@ -47,7 +48,7 @@ def terms_met(document: Document, customer: str, now_s: float, *, was_pending: b
 
 
 async def wait_for_page(document: Document, customer: str, within_s: float) -> float:
-    """Waits at most `within_s` seconds for the page of the contracts that has a customer; returns the seconds left."""
+    """Waits at most `within_s` seconds until a page with a customer's contract is fetched; returns the seconds left."""
     customers, begun_ns = document.customers, SystemClock.monotonic_ns()
     if within_s > 0 and isinstance(customers, OnDemandCustomers):
         arrival = customers.arrival(customer)
@@ -74,9 +75,10 @@ def wait_for_page_blocking(document: Document, customer: str, within_s: float) -
 
 
 def keep_what_held(document: Document, customers: OnDemandCustomers, identity: str, now_s: float) -> bool:
-    """Keeps those provisional limits of a customer in force that count in another way than the limits of its page.
+    """Keeps provisional limits of a customer in force if its fetched contract's limits do not share their counts.
 
-    Returns whether the page has a contract for the customer.
+    Counts are not shared if algorithm or window differ. Returns whether the fetched page has a contract for the
+    customer.
     """
     customer = customers.peek(identity)
     if customer is None:
@@ -91,7 +93,7 @@ def keep_what_held(document: Document, customers: OnDemandCustomers, identity: s
 def is_past(standing: Standing, document: Document, customer: str, now_s: float) -> bool:
     """Returns whether a customer's cached limits, `standing`, are out of date.
 
-    They have expired, or this node has since fetched the page of contracts that contains the customer.
+    They are if they have expired, or if they are provisional and the customer's contract has been fetched since.
     """
     customers = document.customers
     came = standing.pending and isinstance(customers, OnDemandCustomers) and customers.knows(customer)
@@ -99,15 +101,16 @@ def is_past(standing: Standing, document: Document, customer: str, now_s: float)
 
 
 def still_pending(standings: Mapping[str, Standing]) -> dict[str, Standing]:
-    """Returns those of the cached limits that are provisional, as they were made without the customer's page.
+    """Returns those of the cached limits that are provisional, as the customer's contract was not fetched yet.
 
-    They are needed when the page comes, to keep their limits in force; all others can be made again quickly.
+    They are needed when the contract comes, as their limits may have to stay in force; all others can be computed again
+    quickly.
     """
     return {identity: each for identity, each in list(standings.items()) if each.pending}
 
 
 def named_in(document: Document) -> Iterable[tuple[str, Customer]]:
-    """Returns all customers in memory with their contracts; does not count as a use of their pages."""
+    """Returns all customers whose contracts are in memory, with these; does not mark their pages as used."""
     customers = document.customers
     return customers.items_quietly() if isinstance(customers, OnDemandCustomers) else customers.items()
 
@@ -115,7 +118,7 @@ def named_in(document: Document) -> Iterable[tuple[str, Customer]]:
 def customers_changed(before: Document, after: Document, met: Callable[[], list[str]]) -> list[str]:
     """Returns the customers whose quotas may differ between two documents.
 
-    `met` returns the customers of whose use this node has counts.
+    `met` returns the customers for which this node has counts.
     """
     was, now = before.customers, after.customers
     if before.plans != after.plans or before.unknown != after.unknown:

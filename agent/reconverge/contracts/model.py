@@ -1,4 +1,4 @@
-"""The parts of a contracts document: plans, limits and customers; which limits share their counts."""
+"""The classes of a contracts document (plans, limits, customers), and a test whether two limits share their counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ CUSTOMERS_MAX: Final = 1_000_000
 LIMITS_MAX: Final = 100
 """The most limits of one plan. Every request of a customer is decided by each of them."""
 FORMER_MAX: Final = 100
-"""The most former limits of one customer. Even if its plan changes once a minute, no more than these still count."""
+"""The most limits from former contracts that stay in force for one customer. Even if its plan changes once a minute, no
+more than these still count."""
 FOLLOWING_MAX: Final = 16
 """The most plans that follow a plan, one after the other. A customer's own limits are checked once against each."""
 FACTS_MAX: Final = 8
@@ -26,7 +27,7 @@ NOTE_LENGTH_MAX: Final = 1000
 LASTS_MAX_S: Final = 100 * 366 * 86_400
 """The longest time that a plan lasts, in seconds: a hundred years. Arithmetic with moments overflows beyond that."""
 CUSTOMER: Final = "customer"
-"""The fact by which a limit counts if it has no `by`, and by which contracts are looked up."""
+"""The fact (property of a request) by which a limit counts if it has no `by`, and by which contracts are looked up."""
 REFUSED: Final = "refused"
 """Stands in place of a plan for unknown customers, whose requests are then refused."""
 
@@ -35,7 +36,10 @@ WORDS: Final[dict[str, Word]] = {"on": "on", "shadow": "shadow", "off": "off"}
 
 
 class InvalidContracts(ReconvergeError, ValueError):
-    """Raised when a contracts document is invalid. `path` is the way to the field: `("plans", "free", "then")`."""
+    """Raised when a contracts document is invalid.
+
+    `path` has the names that lead to the invalid field, such as `("plans", "free", "then")`.
+    """
 
     def __init__(self, problem: str, *path: str) -> None:
         self.problem = problem
@@ -50,7 +54,10 @@ def field_at(path: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """The switch of a limit or a contract: its state, the percentage of keys that have that state, and its end."""
+    """Switches a limit or a whole contract on, off, or to shadow, in which it counts and refuses nothing.
+
+    The switch may apply to a percentage of the keys, and may end at a moment.
+    """
 
     to: Word
     percent: float = 100
@@ -62,7 +69,7 @@ class Switching:
 
 @dataclass(frozen=True, slots=True)
 class PlanLimit:
-    """One limit of a plan, with the facts by which it counts and its switch."""
+    """One limit of a plan, with its switch, and with the facts (properties of a request) by which it counts."""
 
     limit: Limit
     by: tuple[str, ...] = (CUSTOMER,)
@@ -83,7 +90,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A limit from before a contract changed. It stays in force until all of its use has stopped counting."""
+    """A limit from before a contract changed. It stays in force until no charge to it counts any more."""
 
     name: str
     limit: Limit
@@ -140,7 +147,10 @@ def is_plain(customer: Customer) -> bool:
 
 
 def same_cells(one: Limit, other: Limit) -> bool:
-    """Returns whether two limits of one name share their counts: they differ at most in how much they admit."""
+    """Returns whether two limits of one name share their counts.
+
+    They do if they differ only in how much they admit, and not, for instance, in algorithm or window.
+    """
     return all(getattr(one, name) == getattr(other, name) for name in COUNTED_BY)
 
 
@@ -153,9 +163,10 @@ def counts_for_s(limit: Limit) -> float:
 
 
 def overridden(limit: Limit, override: str | Limit) -> Limit:
-    """Returns the limit with a customer's own quota and burst from `override`.
+    """Returns a plan's limit as a customer's own limit, `override`, changes it.
 
-    If `override` is a `Limit`, or a limit string over another window, it replaces the whole limit.
+    A limit string over the same window sets only quota and burst. A `Limit`, or a limit string over another window,
+    replaces the whole limit.
     """
     if isinstance(override, Limit):
         return override
@@ -166,10 +177,10 @@ def overridden(limit: Limit, override: str | Limit) -> Limit:
 
 
 def says_how_much(quota: Quota, limit: Limit) -> bool:
-    """Returns whether a limit string changes only how much the limit admits, and not how requests are counted.
+    """Returns whether a customer's limit string, `quota`, changes only how much `limit` admits, and not how it counts.
 
-    It does if both have the same window and warmup. For two limits on work in progress, it does if the string has no
-    lease, or the limit's.
+    That is so if both have the same window and warmup. For two limits on work in progress, it is so if the string has
+    no lease, or the same lease as the limit.
     """
     if quota.slots or limit.slots:
         lease_ns = limit.window_ns if quota.lease_s is None else _in_ns(quota.lease_s)

@@ -1,4 +1,4 @@
-"""Rehearses a change of contracts: finds the requests of a recording that it would newly refuse or newly admit."""
+"""Rehearses a change of contracts: finds the recorded requests that it would newly refuse or newly admit."""
 
 # Theory of operation.
 #
@@ -28,9 +28,9 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Requests of one customer that a change of contracts decides otherwise: all newly refused, or all newly admitted.
+    """A group of one customer's requests that a change of contracts would all newly refuse, or all newly admit.
 
-    The same limits refuse all of them: limits of the candidate contracts if newly refused, else of the present ones.
+    The same limits refuse all of them: limits of the new contracts if newly refused, else of the present ones.
     """
 
     customer: str
@@ -62,7 +62,10 @@ class LimitEffect:
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOutcome:
-    """The effect of a change on a whole recording. Effects are sorted by their number of requests, highest first."""
+    """The effect of a change of contracts on a whole recording of requests.
+
+    Effects are sorted by their number of requests, highest first.
+    """
 
     requests: int
     customers: int

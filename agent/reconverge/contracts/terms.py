@@ -1,4 +1,4 @@
-"""The terms of one customer at one moment: its limits by the document, and their end; caps of a node on limits."""
+"""Finds the limits that are in force for a customer at a moment (its terms), and reduces limits to a node's caps."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def terms_of(document: Document, identity: str, now_s: float) -> Terms:
 
 
 def stages(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> list[tuple[str, float]]:
-    """Returns the plans that a customer has had until `now_s`, in order: the name and the end of each.
+    """Returns the plans that a customer has had until `now_s`, in order, the present one last: name and end of each.
 
     Moments are in seconds since 1970; a plan without an end has an infinite one.
     """
@@ -96,7 +96,7 @@ def stages(plans: Mapping[str, Plan], customer: Customer, now_s: float) -> list[
 
 
 def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[tuple[str, float]]) -> list[Former]:
-    """Returns the limits of plans that have ended, each with the moment at which its use stops counting."""
+    """Returns the limits of the plans in `ended`, each with the moment after which no charge to it counts any more."""
     return [
         Former(term.name, term.limit, term.by, end + counts_for_s(term.limit))
         for name, end in ended
@@ -105,9 +105,10 @@ def _formers_of(plans: Mapping[str, Plan], customer: Customer, ended: Sequence[t
 
 
 def still_apart(formers: Sequence[Former], terms: Sequence[Term]) -> list[Former]:
-    """Returns the former limits whose name a present limit has, if that limit counts in another way than they do.
+    """Returns the former limits that have to stay in force, because the present limits do not share their counts.
 
-    Of two former limits that count in the same way, the one that admits more is left out unless it ends later.
+    These are limits whose name a present limit has, too, but with another algorithm, another window or other facts. Of
+    two former limits that share their counts, the one that admits more is left out unless it ends later.
     """
     apart: list[Former] = []
     for each in formers:
@@ -137,7 +138,7 @@ def _tightest(formers: Sequence[Former]) -> list[Former]:
 
 
 def switch_at(term: Term, key: str, now_s: float) -> Word:
-    """Returns the switch of a limit for one key: of several switches in force, the one that refuses least."""
+    """Returns whether a limit is "on", "shadow" or "off" for one key: of several switches, the most lenient one."""
     words: list[Word] = [
         each.to
         for each in term.switches
@@ -147,7 +148,7 @@ def switch_at(term: Term, key: str, now_s: float) -> Word:
 
 
 def is_among(key: str, limit_name: str, percent: float) -> bool:
-    """Returns whether a key is among the `percent` of a limit's keys with the lowest hashes, alike on all nodes.
+    """Returns whether a key is one of those `percent` of a limit's keys that have the lowest hashes, on all nodes.
 
     A larger percentage includes all keys of a smaller percentage.
     """
@@ -188,7 +189,10 @@ def log_idle(caps: Iterable[str], document: Document) -> None:
 
 
 def within_cap(limit: Limit, cap: Limit, name: str) -> Limit:
-    """Returns the limit, reduced to the cap if it is higher. Raises InvalidContracts for a cap over another window."""
+    """Returns the limit, reduced to this node's `cap` if it admits more.
+
+    Raises InvalidContracts if the cap is over another window.
+    """
     if cap.slots != limit.slots or (cap.window_ns != limit.window_ns and not cap.slots):
         raise InvalidContracts(
             f"is {limit}, and the cap of this node, {cap}, is over another window; give both the same window", name

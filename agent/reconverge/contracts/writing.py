@@ -1,4 +1,4 @@
-"""Writes a contracts document as a table of plain values, without unset fields; `checked` reads it back."""
+"""Converts a contracts document to plain dicts, lists and texts, as for JSON or YAML; `checked` converts it back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS_MAX: Final = 1024
 
 
 def table_of(document: Document) -> dict[str, Any]:
-    """Returns a document as a table, without fields that are not set; `checked` reads it back."""
+    """Returns a document as a dict of plain values, without fields that are not set; `checked` reads it back."""
     return {
         "unknown": document.unknown,
         "plans": {name: _said_of_plan(plan) for name, plan in document.plans.items()},
@@ -34,7 +34,7 @@ def table_of(document: Document) -> dict[str, Any]:
 
 
 def table_of_customer(customer: Customer) -> dict[str, Any]:
-    """Returns the contract of one customer as a table of plain values, without fields that are not set."""
+    """Returns the contract of one customer as a dict of plain values, without fields that are not set."""
     said: dict[str, Any] = {"plan": customer.plan}
     if customer.limits:
         said["limits"] = {
@@ -57,16 +57,16 @@ def table_of_customer(customer: Customer) -> dict[str, Any]:
 
 
 def _whole(limit: Limit) -> dict[str, Any]:
-    """Returns a customer's own limit as a table, which replaces the plan's limit as a whole.
+    """Returns a customer's own limit as a dict, in which form it replaces the plan's limit as a whole.
 
-    As a limit string over the same window, it would change only quota and burst.
+    A limit string over the same window as the plan's limit would change only quota and burst.
     """
     said = said_of_limit(limit)
     return {"limit": said} if isinstance(said, str) else said
 
 
 def said_of_limit(limit: Limit) -> str | dict[str, Any]:
-    """Returns a limit as in a document: as a limit string if that suffices, else as a table with more fields."""
+    """Returns a limit as a document has it: as a limit string if that suffices, else as a dict with further fields."""
     text = _limit_string(limit)
     by_text = _limit_of(text)
     said = {

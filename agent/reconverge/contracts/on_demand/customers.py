@@ -1,17 +1,18 @@
-"""The customers of one version of the contracts on a node that holds some of its pages, and requests other pages."""
+"""The customers of the contracts on a node that holds only some pages (parts) of them, and requests other pages."""
 
 # Theory of operation.
 #
 # Decisions run in any thread, and must not wait; pages are fetched by the one loop that reads at the hub. They share
-# plain dictionaries, and each step on these is one step of the interpreter. So no lock is needed, which a fork could
+# plain dictionaries, on which each operation is atomic in the interpreter. So there is no lock, which a fork could
 # leave locked.
 #
 #     a decision  --- meet: its page is not held ---> wanted, pending     and the loop is woken
 #     the loop    --- put: the page has come -------> held; the pending   decide anew, with what was used
 #     a decision  --- arrival: wait for it, if it may ---> a future
 #
-# Until its page is there, a customer is decided as one that the contracts do not name, by the plan of unknown
-# customers, or refused. These provisional limits are valid for PENDING_S at most; then the page is looked up again.
+# Until its page is there, requests of a customer are decided as those of a customer that the contracts do not name: by
+# the plan of unknown customers, or refused. These provisional limits are valid for PENDING_S at most; then the page is
+# looked up again.
 #
 # Names without a contract cost no further fetch: if the page of a name is held and lacks the name, the node knows that
 # no contract has it. A page is not kept if there is no room for it and none of its customers has sent a request; up to
@@ -34,7 +35,8 @@ Meanwhile = Literal["unknown", "refused"]
 PENDING_S: Final = 1.0
 """The longest time, in seconds, for which provisional limits are valid. A refusal by them names it as the wait."""
 PENDING_MAX: Final = 256
-"""The most customers of a page whose counts move at the moment the page comes; the others' follow within PENDING_S."""
+"""The most customers of a page whose counts move to their own limits when the page comes; others follow within
+PENDING_S."""
 WAITING_MAX: Final = 1000
 """The most requests that wait for one page; any more are decided from memory."""
 ABSENT_MAX: Final = 10_000
@@ -48,15 +50,18 @@ class ContractsDecider(Protocol):
         ...
 
     def arrived(self, customers: OnDemandCustomers, hold: Callable[[], Iterable[str]]) -> None:
-        """Puts a fetched page in force: calls `hold`, and moves the use of the customers that `hold` returns.
+        """Puts a fetched page of the contracts in force, and moves its customers' counts to their own limits.
 
-        `hold` stores the page, and returns the customers that were decided without it. Their use moves to their own
-        limits before any of them is decided by the page.
+        `hold` stores the page. It returns the customers whose requests were decided before the page came, by
+        provisional limits. Their counts move before the next request of any of them is decided.
         """
         ...
 
     def forget_standings(self) -> None:
-        """Drops the cached limits of all customers, so that their next requests mark their pages as used."""
+        """Drops the cached limits of all customers, so that their next requests look up their contracts again.
+
+        A look-up marks the page of a contract as used.
+        """
         ...
 
     def met(self) -> list[str]:
@@ -65,12 +70,12 @@ class ContractsDecider(Protocol):
 
 
 class OnDemandCustomers(Mapping[str, Customer]):
-    """The customers whose pages are held, with their contracts. Looking up a customer marks its page as used.
+    """The customers on the pages of contracts that this node holds. Looking up a customer marks its page as used.
 
     Args:
         digests: the digests of all pages, by page number.
         held: the pages in memory, by page number; the fetching loop changes this mapping.
-        meanwhile: how a customer is decided while its page is being fetched.
+        meanwhile: how a customer's requests are decided while its page is being fetched.
         wake: is called when another page has to be fetched; it must not wait.
     """
 
@@ -86,8 +91,8 @@ class OnDemandCustomers(Mapping[str, Customer]):
         self.held = held
         self.meanwhile = meanwhile
         self.formers: dict[str, tuple[Former, ...]] = {}
-        """For each customer, the limits by which it was charged before its page came: those of unknown customers'
-        plan."""
+        """For each customer, the limits that were charged before its page came, and are still in force: those of the
+        plan for unknown customers."""
         self.wanted: dict[int, None] = {}
         """The numbers of the pages to be fetched, in the order in which they were needed."""
         self._wake = wake
@@ -106,7 +111,10 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return self.number_of(identity) in self.held or identity in self._absent
 
     def meet(self, identity: str) -> bool:
-        """Returns as `knows` does; if the result is False, also requests the customer's page, without waiting."""
+        """Returns whether this node knows the customer's contract, as `knows` does; if not, also requests its page.
+
+        Does not wait for the page.
+        """
         if self.knows(identity):
             return True
         number = self.number_of(identity)
@@ -152,7 +160,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
                 yield identity, self._with_formers(identity, customer) or customer
 
     def hold_on(self, identity: str, formers: Iterable[Former]) -> None:
-        """Keeps the limits `formers` in force for a customer, beside the limits that its page has."""
+        """Keeps the limits `formers` in force for a customer, beside the limits of its fetched contract."""
         page = self.held.get(self.number_of(identity))
         customer = None if page is None else page.peek(identity)
         own = () if customer is None else customer.former
@@ -165,7 +173,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return list(self._pending.pop(number, ()))
 
     def are_absent(self, identities: Iterable[str]) -> None:
-        """Stores that these customers have no contract: their page was fetched, lacks them and is not held."""
+        """Stores that these customers have no contract: their page was fetched, lacks them, and is not kept."""
         if len(self._absent) >= ABSENT_MAX:
             self._absent = {}
         self._absent |= dict.fromkeys(identities)

@@ -1,14 +1,14 @@
-"""The customers of one page in a compact form, in which each customer can be looked up by itself."""
+"""One page of the contracts, with many customers, in a compact form in which a single customer can be looked up."""
 
 # Theory of operation.
 #
-# A table of customers takes 350 bytes for each of them, of which its name is 20. A node that is asked about 500
+# A dict of customers takes 350 bytes for each of them, of which the name takes 20. A node that gets requests of 500
 # customers needs 500 contracts, but they are on most of the pages: on 125 of 128, with 100,000 customers. So it is not
 # enough to fetch few pages; the pages have to be small in memory.
 #
 # The names are in one string of bytes, in the order of the page, with a byte before each that occurs in no UTF-8.
-# Looking one up is one search by C in a few kilobytes. Two arrays have the position of each name and the number of its
-# contract. Customers that are on a plan and have nothing of their own share one contract.
+# Looking up a name is one search in a few kilobytes, in C. Two arrays have the position of each name and the number of
+# its contract. Customers that are on a plan and have nothing of their own share one contract.
 #
 #     names     ff a d a ff b o b ff c y ff
 #     starts    0        4        8
@@ -35,7 +35,7 @@ _moments = count(1)
 
 
 class PackedPage(Mapping[str, Customer]):
-    """The customers of one page with their contracts. Only the marks of its use, `met` and `last`, ever change."""
+    """The customers of one page of the contracts, by name. Immutable, but `met` and `last` record look-ups."""
 
     __slots__ = ("_contracts", "_names", "_starts", "_which", "digest", "last", "met", "weight")
 
@@ -87,17 +87,17 @@ class PackedPage(Mapping[str, Customer]):
             yield identity, self._contracts[which]
 
     def tables(self) -> dict[str, Any]:
-        """Returns the page's customers as tables, by their names, without marking the page as used."""
+        """Returns the page's customers as dicts of plain values, by their names, without marking the page as used."""
         return tables_of(dict(self.items_quietly()))
 
 
 def this_moment() -> int:
-    """Returns the next number of a counter that orders the uses of pages: it is higher than all before."""
+    """Returns the next number of a counter by which look-ups of pages are ordered in time: higher than all before."""
     return next(_moments)
 
 
 def packed(said: object, digest: str, plans: Mapping[str, Plan], *, number: int, pages: int) -> PackedPage:
-    """Returns a page of customers from its table. Raises InvalidContracts, also for a customer of another page."""
+    """Makes a page from `said`, its parsed JSON. Raises InvalidContracts, also if a customer belongs elsewhere."""
     return PackedPage(digest, customers_in(said, plans, number=number, pages=pages))
 
 

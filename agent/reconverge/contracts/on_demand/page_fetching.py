@@ -1,9 +1,10 @@
-"""Fetches a page of customers when one of them sends its first request, and held pages again when they change."""
+"""Fetches a page of customers' contracts when one of them sends its first request, and again when the page changes."""
 
 # Theory of operation.
 #
-# The plans and the index are always held. A page of customers is fetched when a request names a customer that may be on
-# it, kept in a bounded table, and dropped when none of its customers was looked up for an hour or two.
+# A page is a part of the contracts, and the index is the signed list of the pages. The plans and the index are always
+# held. A page of customers is fetched when a request names a customer that may be on it, kept in a bounded cache, and
+# dropped when none of its customers was looked up for an hour or two.
 #
 # A new version. The version before stays in force as a whole, while those held pages that have changed are fetched;
 # then the new version comes into force as a whole. So a node never decides by a mixture of two versions, and no known
@@ -16,9 +17,9 @@
 # lately.
 #
 # A flood of names without a contract. Each page is fetched once, and there are 256 at most; names are looked up in it
-# from then on. Only if the table is full could such names make a node fetch and drop pages again and again. So a page
-# none of whose customers has sent a request never takes the place of another page; its pending names are stored as
-# absent; and a full table fetches FULL_PAGES pages in an interval at most.
+# from then on. Only if the cache is full could such names make a node fetch and drop pages again and again. So a page
+# none of whose customers has sent a request never takes the place of another page; the requested names are stored as
+# absent; and a full cache fetches FULL_PAGES pages in an interval at most.
 #
 # A failed fetch is repeated after a pause, which grows up to a second: for one page if that is missing or damaged, and
 # for all pages if the hub does not answer.
@@ -62,7 +63,7 @@ INLINE_BYTES_MAX: Final = 8 * 1024
 
 
 _Version = tuple[Document, tuple[str, Document], PageTable]
-"""A version of the contracts: its document, its page of plans with that page's digest, and the held pages of
+"""A version of the contracts: its document, its page of plans with the digest of that page, and the held pages of
 customers."""
 
 
@@ -72,8 +73,8 @@ class PagesOnDemand(PagesOfHub):
     Args:
         decider: the object that decides requests by these contracts.
         clock: the node's clock.
-        wake: makes the loop look at `due_ns`; decisions call it, so it must not wait.
-        meanwhile: how a customer is decided while its page is being fetched; see `Meanwhile`.
+        wake: makes the fetching loop check `due_ns`; decisions call it, so it must not wait.
+        meanwhile: how a customer's requests are decided while its page is being fetched; see `Meanwhile`.
         bytes_max: about how many bytes of memory the pages may take.
 
     Raises:
@@ -142,7 +143,7 @@ class PagesOnDemand(PagesOfHub):
     # ------------------------------------------------------------ the pages of a new version
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
-        """Fetches the plans and the needed pages of the next version, and returns its document.
+        """Fetches the plans and the needed pages of the next version, which `outline` lists, and returns its document.
 
         The needed pages are those with the customers of the pages that are held now.
 
@@ -156,9 +157,10 @@ class PagesOnDemand(PagesOfHub):
         return self._next[0]
 
     def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
-        """Makes the document of `outline` from `payloads`, pages by digest, of which customers' pages may be missing.
+        """Makes a document from `payloads`, the bytes of its pages by digest; `outline` lists all its pages.
 
-        Raises MissingPage if `payloads` lacks the plans, DamagedPage, and InvalidContracts.
+        Pages of customers may be missing. Raises MissingPage if the page of plans is missing, DamagedPage, and
+        InvalidContracts.
         """
         if outline.plans not in payloads:
             raise MissingPage(outline.plans)
@@ -167,7 +169,7 @@ class PagesOnDemand(PagesOfHub):
         return self._next[0]
 
     def be_in_force(self, document: Document) -> None:
-        """Adopts the pages of a document that was just put in force; it must be the document that was read last."""
+        """Holds the pages of `document`, which was just put in force. It must be the document that was read last."""
         before = self.customers
         if self._next is None or self._next[0] is not document:
             raise AssertionError(
@@ -181,7 +183,7 @@ class PagesOnDemand(PagesOfHub):
             before.release()
 
     def give_way(self) -> None:
-        """Drops all pages, because the version now in force is held whole, by a `Pages`."""
+        """Drops all pages, because the version now in force is held as a whole, by a `Pages`."""
         before, self.version, self._plans = self.customers, None, None
         self._table = PageTable(self._bytes_max)
         if before is not None:
@@ -190,8 +192,8 @@ class PagesOnDemand(PagesOfHub):
     def payloads(self, outline: Outline) -> dict[str, bytes]:
         """Returns the plans and the held pages as bytes, by digest.
 
-        A page is left out if its bytes have another digest than `outline` has for it, because another version of the
-        program wrote the page.
+        A page is left out if its bytes do not have the digest that `outline` lists for it: another version of this
+        program, which writes pages differently, has published it.
         """
         if self._plans is None:
             return {}
@@ -266,7 +268,7 @@ class PagesOnDemand(PagesOfHub):
     async def fetch_wanted(
         self, store: ContractStore, *, interval_ns: int, timeout_s: float | None = None
     ) -> list[PageProblem]:
-        """Fetches the wanted pages that may be fetched now. Returns those that are missing or damaged, with the reason.
+        """Fetches the pages that requests need, if they may be fetched now. Returns pages that are missing or damaged.
 
         Raises HubUnavailable and TimeoutError; the pages stay wanted, and the next call fetches them.
         """
@@ -315,7 +317,7 @@ class PagesOnDemand(PagesOfHub):
         self._decider.forget_standings()
 
     def _allowed(self, now_ns: int, interval_ns: int, wanted: int) -> int:
-        """Returns how many pages may be fetched at once now, if `wanted` are wanted: few while the memory is full."""
+        """Returns how many of `wanted` pages may be fetched together now: few while the memory for pages is full."""
         if self._table.currsize + self._heaviest <= self._table.maxsize:
             return FETCHED_AT_ONCE
         begun_ns, fetched = self._in_full

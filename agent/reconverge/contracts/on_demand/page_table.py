@@ -1,4 +1,4 @@
-"""A bounded table of the pages that a node holds. It first evicts pages of which no customer was ever looked up."""
+"""A bounded cache of the pages of contracts on a node. It first evicts pages of which no customer was looked up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from reconverge.contracts.on_demand.packed_page import PackedPage
 
 
 class PageTable(Cache[int, PackedPage]):
-    """A table of pages by page number, which together take at most `bytes_max` bytes of memory.
+    """A cache of pages of contracts, by page number. Together they take at most `bytes_max` bytes of memory.
 
-    Only the fetching loop uses the table. Decisions, in any thread, read only `held`, a plain dictionary of the same
-    pages: that takes no lock, and unlike a look-up in the table it reorders nothing.
+    Only the fetching loop uses it. Decisions, in any thread, read only `held`, a plain dictionary of the same pages:
+    that takes no lock, and unlike a look-up in the cache it reorders nothing.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -21,7 +21,7 @@ class PageTable(Cache[int, PackedPage]):
         """The number of pages that were evicted to make room for others."""
 
     def has_room(self, page: PackedPage) -> bool:
-        """Whether the page fits into the table without the eviction of another page."""
+        """Whether the page fits into the cache without the eviction of another page."""
         return bool(self.currsize + self.getsizeof(page) <= self.maxsize)
 
     def __setitem__(self, number: int, page: PackedPage) -> None:

@@ -44,10 +44,10 @@ class Book(Protocol):
     """A store of the contracts of a fleet, with former versions, and with the author of each version.
 
     Promises: a change is made whole or not at all; each change raises the version by one; of two changes at once one
-    fails with VersionConflict; if a change makes a customer's limit count otherwise, the former limit stays in force
-    beside the new one for as long as its use counts. A failure of a hub is raised as `HubUnavailable`, and invalid
-    input as `InvalidContracts`, with nothing changed. Does not promise: that the change is in force on all nodes when a
-    call returns; they adopt it within one interval.
+    fails with VersionConflict; if a change gives a customer's limit another algorithm or window, the former limit stays
+    in force beside the new one for as long as charges to it count. A failure of a hub is raised as `HubUnavailable`,
+    and invalid input as `InvalidContracts`, with nothing changed. Does not promise: that the change is in force on all
+    nodes when a call returns; they adopt it within one interval.
     """
 
     async def read(self) -> tuple[int, Document]:
@@ -55,14 +55,14 @@ class Book(Protocol):
         ...
 
     async def set_customer(self, identity: str, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Sets a customer's contract to `said`, a table or a plan's name; None removes it. Returns the new version.
+        """Sets a customer's contract to `said`, a dict or a plan's name; None removes it. Returns the new version.
 
         With `expected`, raises VersionConflict unless the contracts are at that version.
         """
         ...
 
     async def replace(self, said: Any, *, author: str, expected: int | None = None) -> int:
-        """Replaces the whole document by the table `said`. Returns the new version.
+        """Replaces the whole document by `said`, a dict. Returns the new version.
 
         With `expected`, raises VersionConflict unless the contracts are at that version.
         """

@@ -1,14 +1,14 @@
-"""Makes a change of the contracts: the new document with its former limits, and the change's entry in the history."""
+"""Makes a change of the contracts: a new document, which lists the limits that it replaces, and its history entry."""
 
 # Theory of operation.
 #
-# A limit that is counted otherwise than before has new counts, which are empty. So a customer whose plan changes a
+# A limit that gets another algorithm or window has new counts, which are empty. So a customer whose plan changes a
 # limit from a fixed window to a bucket could use the whole quota twice. To prevent that, the former limit stays in
 # force beside the new one for as long as a charge to it may count; it is listed as `former` in the customer's entry. It
 # does not matter what has changed: the customer's own limit, its plan, or the limits of the plan that it is on.
 #
-# A former limit that is over is left out, and so is one that counts as a present limit does: a change that is taken
-# back finds its counts where they were. A limit that the change removes, without a new one of its name, is just gone.
+# A former limit that is over is left out. So is one that shares its counts with a present limit, as after a change that
+# was taken back. A limit that the change removes, without a new one of its name, ends at once.
 #
 # An unknown customer has no entry in which former limits could be listed. So none stay in force when the plan of
 # unknown customers changes, or when a customer is removed.
@@ -47,7 +47,10 @@ AUTHOR_LENGTH_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ChangeNote:
-    """The content of a change for the history: one customer's entry, or the differing parts of the documents."""
+    """The record of a change in the history: the entry of one customer, or what a new document changed.
+
+    `before` and `after` have the customer's entry or, if the whole document was replaced, the parts that differ.
+    """
 
     identity: str | None
     before: Any
@@ -57,8 +60,8 @@ class ChangeNote:
 def with_formers(before: Document, after: Document, *, now_s: float, identities: Iterable[str]) -> Document:
     """Returns the document `after` a change, in which these customers' contracts also list their former limits.
 
-    A former limit stays in force as long as its use counts. Raises InvalidContracts if a customer would have more than
-    FORMER_MAX of them.
+    A former limit is one that the change has replaced. It stays in force as long as charges to it count. Raises
+    InvalidContracts if a customer would have more than FORMER_MAX of them.
     """
     changed: dict[str, Customer] = {}
     by_plans: dict[tuple[str | None, str], tuple[Former, ...]] = {}
@@ -81,7 +84,7 @@ def with_formers(before: Document, after: Document, *, now_s: float, identities:
 
 
 def change_note(before: Document, after: Document, identity: str | None) -> ChangeNote:
-    """Returns a change for the history: one customer's entries, or else the differences of two documents.
+    """Returns the record of a change for the history: one customer's entries, or else the differences of two documents.
 
     `identity` is the customer, or None if the whole document was replaced.
     """
@@ -123,7 +126,7 @@ def touched(before: Document, after: Document) -> Iterable[str]:
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Returns the names whose entries differ between two tables, but at most LISTED_MAX names, for the history."""
+    """Returns the names whose entries differ between two dicts, but at most LISTED_MAX names, for the history."""
     differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return differing[:LISTED_MAX]
 
@@ -131,9 +134,10 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
 def formers_of(
     before: Document, after: Document, identity: str, customer: Customer, now_s: float
 ) -> tuple[Former, ...]:
-    """Returns the former limits that a customer's contract `customer` has to list after a change of the document.
+    """Returns the former limits that a customer's new contract `customer` has to list after a change of the document.
 
-    Raises InvalidContracts if there are more than FORMER_MAX.
+    A former limit was replaced, but charges to it still count. Raises InvalidContracts if there are more than
+    FORMER_MAX.
     """
     present = [term for term in terms_of(after, identity, now_s).terms if not term.former]
     candidates = [each for each in customer.former if each.until > now_s]
@@ -173,7 +177,10 @@ def with_customer(before: Document, identity: str, said: Any, *, now_s: float) -
 
 
 def with_document(before: Document, after: Document, *, now_s: float) -> Document:
-    """Returns the document that replaces another one, with former limits added. Raises InvalidContracts."""
+    """Returns the new document `after`, in which the limits that it replaces are listed as former ones.
+
+    Raises InvalidContracts.
+    """
     return with_formers(before, after, now_s=now_s, identities=touched(before, after))
 
 

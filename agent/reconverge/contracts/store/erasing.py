@@ -1,8 +1,8 @@
 """Erases a customer from contracts: from the present document, from all former versions and from the history.
 
-A change that ends a contract leaves it in all former versions, which can be restored, and in the history. Erasing
-removes the customer from these, too, and changes nothing else in them. The history still shows that a customer's
-contract was changed, when, and by which author, under the name ERASED.
+A change that ends a contract leaves the contract in all former versions, which can be restored, and in the history.
+Erasing removes the customer from these, too, and changes nothing else in them. The history still shows that a
+customer's contract was changed, when, and by which author, but has ERASED in place of the customer's name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ERASED: Final = "(erased)"
 
 @dataclass(slots=True)
 class Rewritten:
-    """A history of contracts that was rewritten without one customer."""
+    """A history of contracts after one customer was erased from it: the pages to store, and those that they replace."""
 
     history: list[str]
     """The digests of the pages that describe changes, the newest first."""
@@ -53,7 +53,7 @@ def change_without(change: Change, identity: str) -> Change:
 
 
 def _without(said: Any, identity: str) -> Any:
-    """Returns the table of a document without the customer; the same object if it does not name the customer."""
+    """Returns the dict of a document without the customer; the same object if it does not name the customer."""
     customers = said.get("customers") if isinstance(said, Mapping) else None
     if not isinstance(customers, Mapping) or identity not in customers:
         return said

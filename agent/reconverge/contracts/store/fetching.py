@@ -45,7 +45,7 @@ class PageProblem(NamedTuple):
 
 
 class PagesOfHub:
-    """Fetches the pages of a document that this object has not read before. For one event loop at a time."""
+    """Fetches the pages (parts) of a contracts document that it has not read before. For one event loop at a time."""
 
     def __init__(self) -> None:
         self.fetched = 0
@@ -101,7 +101,7 @@ class PagesOfHub:
             raise failure
 
     def _plans_of(self, outline: Outline, payloads: Mapping[str, bytes]) -> tuple[tuple[str, Document], bool]:
-        """Returns the page of plans, as (digest, document), and True if its plans equal those that were read last."""
+        """Returns the page of plans, as (digest, document), and True if its plans equal those that were read before."""
         known = self._plans
         if known is not None and known[0] == outline.plans:
             return known, True
@@ -118,7 +118,7 @@ class Pages(PagesOfHub):
         """The customers of each page of the last document, by the page's number and digest."""
 
     async def document(self, store: ContractStore, outline: Outline, *, timeout_s: float | None = None) -> Document:
-        """Fetches the new pages of `outline`, and returns its document. Waits at most `timeout_s` for each page.
+        """Fetches the new pages that `outline` lists, and returns the document; waits at most `timeout_s` for a page.
 
         Raises HubUnavailable, TimeoutError, MissingPage, DamagedPage, and InvalidContracts.
         """
@@ -129,7 +129,7 @@ class Pages(PagesOfHub):
         return self._join(outline, unread)
 
     def of_payloads(self, payloads: Mapping[str, bytes], outline: Outline) -> Document:
-        """Makes the document of `outline` from `payloads`, the bytes of its pages by digest.
+        """Makes a document from `payloads`, the bytes of its pages by digest; `outline` lists these pages.
 
         Raises MissingPage, DamagedPage, and InvalidContracts.
         """
@@ -158,7 +158,7 @@ class Pages(PagesOfHub):
 
 
 async def fetched_page(store: ContractStore, digest: str, *, timeout_s: float | None = None) -> bytes:
-    """Returns one page, whose digest was checked. Raises HubUnavailable, TimeoutError, MissingPage and DamagedPage."""
+    """Fetches one page, and checks its digest. Raises HubUnavailable, TimeoutError, MissingPage and DamagedPage."""
     async with asyncio.timeout(timeout_s):
         payload = await store.get_page(digest, bytes_max=PAGE_BYTES_MAX)
     if payload is None:
@@ -181,9 +181,9 @@ async def put_pages(
     keep_s: float,
     timeout_s: float | None = None,
 ) -> list[str]:
-    """Stores at the hub the `pages` that it lacks, and makes it keep all `digests` for `keep_s` seconds.
+    """Stores at the hub those of `pages` that it lacks, and makes it keep the pages `digests` for `keep_s` seconds.
 
-    Returns the digests that neither the hub nor `pages` has. Raises HubUnavailable and TimeoutError.
+    Returns the digests of pages that neither the hub nor `pages` has. Raises HubUnavailable and TimeoutError.
     """
     async with asyncio.timeout(timeout_s):
         lacking = await store.keep_pages(list(dict.fromkeys(digests)), keep_s=keep_s)

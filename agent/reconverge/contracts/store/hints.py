@@ -102,7 +102,7 @@ class HintListener:
         return self._listened_ns is not None
 
     def counted(self) -> dict[str, Any]:
-        """Returns the counters of hints, by their names in `ContractsStats`."""
+        """Returns the counters of hints, under the names that they have in `ContractsStats`."""
         return {"hinted": self.heard, "hints_lost": self.lost, "hint_floods": self.floods}
 
     # ------------------------------------------------------------ in the reader's loop
@@ -139,7 +139,7 @@ class HintListener:
         return min(next_ns, max(hinted_ns, looked_ns + round(GAP_S * SECOND_NS)))
 
     def period_ns(self, interval_ns: int) -> int:
-        """Returns the nanoseconds between two reads of the index without a hint: over `interval_ns` if hints work."""
+        """Returns the nanoseconds between two reads of the index without a hint: above `interval_ns` if hints work."""
         if not self.listening or not self._trusted:
             return interval_ns
         return max(interval_ns, min(PERIOD * interval_ns, round(PERIOD_S * SECOND_NS)))

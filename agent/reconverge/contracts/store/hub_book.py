@@ -5,16 +5,17 @@
 # The problem. Two operators change contracts at once, a writer crashes in the middle, and the hub cannot be trusted, as
 # any node may write to it. No change may be lost or half made, and former versions must stay available.
 #
-# How it works. A writer stores the new pages first, under their digests, where they change nothing. Then it swaps the
-# index, in one step, if the index is still the one that the change was made from; that is the moment of the change. A
-# writer that was too late makes its change again from the new version, unless it was made for one version (`expected`).
+# How it works. A writer stores the new pages (parts of the document) first, under their digests, where they change
+# nothing. Then it replaces the index (the signed list of pages) in one step, if the index is still the one that the
+# change was made from; that is the moment of the change. A writer that was too late makes its change again from the new
+# version, unless it was made for one version (`expected`).
 #
 # Each change leaves a page with its entry in the history and the pages of that version. The index names the last
 # HISTORY_MAX of them. To roll back is to sign the pages of a former version again, as a new version.
 #
 # A page that belongs only to versions before the last HISTORY_MAX is kept for RETIRED_S more, and not deleted at once:
-# another writer may be about to name it again, since equal pages have the same name. After the swap a writer extends
-# the time of all its pages once more, and stores those again that were deleted meanwhile.
+# another writer may be about to name it again, since equal pages have the same name. After it has replaced the index, a
+# writer extends the time of all its pages once more, and stores those again that were deleted meanwhile.
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ LOST: Final = "lost"
 
 
 class HubBook(ChangingBook):
-    """A book of contracts at a hub.
+    """A book (a store of contracts with a history) at a hub.
 
     Args:
         store: the hub, opened for the namespace.
@@ -132,8 +133,8 @@ class HubBook(ChangingBook):
     async def forget(self, identity: str, *, author: str) -> int | None:
         """Erases a customer as `Book.forget` does.
 
-        Pages with the customer's name are deleted at once, except two kinds, which stay for up to RETIRED_S: pages that
-        only versions older than the history have, and pages of a writer whose change came too late.
+        Pages with the customer's name are deleted at once, except two kinds, which stay for up to RETIRED_S: pages of
+        versions that the history does not list any more, and pages of a writer whose change came too late.
         """
         check_author(author)
         check_identity(identity, "identity")
@@ -175,7 +176,7 @@ class HubBook(ChangingBook):
         return done
 
     async def _customers_page(self, digest: str) -> dict[str, Any] | None:
-        """Returns the table of one page of customers; None if the hub does not have it any more, or it is damaged."""
+        """Returns the content of one page of customers; None if the hub does not have it any more, or it is damaged."""
         try:
             page = table_in(await fetched_page(self._store, digest), digest)
         except (MissingPage, DamagedPage):
@@ -210,7 +211,7 @@ class HubBook(ChangingBook):
         *,
         rewritten: Rewritten | None = None,
     ) -> bool:
-        """Stores the pages of a change, then its index. Returns whether the index was stored.
+        """Stores the pages of a change, then its index, the list of pages. Returns whether the index was stored.
 
         `payload` and `before` are the index that was read at the hub, in bytes and parsed. If the hub has another one
         by now, because another change came first, the new index is not stored. With a `rewritten` history, pages that
@@ -249,9 +250,10 @@ class HubBook(ChangingBook):
         return swapped
 
     async def _retire(self, former: Sequence[str], index: Index) -> None:
-        """Lets the hub delete, after RETIRED_S, the pages that only versions dropped from the history have.
+        """Lets the hub delete, after RETIRED_S, the pages of versions that the history does not list any more.
 
-        `former` has the digests of the history before the change, `index` those of the history after it.
+        `former` has the digests of the history before the change, `index` those of the history after it. Pages that are
+        also part of a listed version stay.
         """
         dropped = [each for each in former if each not in index.history]
         if not dropped:
@@ -266,7 +268,7 @@ class HubBook(ChangingBook):
         await self._store.keep_pages(sorted(gone - kept), keep_s=RETIRED_S)
 
     async def _index(self) -> tuple[bytes | None, Index | None]:
-        """Reads the index. Returns its bytes, and the index if it is valid; None and None if there is none.
+        """Reads the index at the hub. Returns its bytes, and the index if it is valid; None and None if there is none.
 
         Raises UnverifiedDocument for an invalid index, unless the book was made with `force`.
         """
@@ -322,7 +324,7 @@ class HubBook(ChangingBook):
 
 
 def _entry_page(change: Change, outline: Outline) -> bytes:
-    """Returns a change as a page of the history; a page that would be too long omits the contents of the change."""
+    """Returns a change as a page of the history; if the page would be too long, it omits the text before and after."""
     said = {
         "version": change.version,
         "author": change.author,

@@ -1,4 +1,4 @@
-"""The index of the contracts that a hub keeps: its fields, and its signed form."""
+"""The index of the contracts at a hub, which lists their pages: its fields, and its signed form."""
 
 # The index is signed by the same secrets as published settings (`published/envelope.py`). It is no field of these
 # settings, because a node of an older version rejects a document with a field that it does not know, and would lose the

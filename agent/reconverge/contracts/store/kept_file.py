@@ -31,7 +31,7 @@ class Kept(NamedTuple):
 
 
 class KeptFile:
-    """A file of contracts that one or several processes of a machine write, and read when they start."""
+    """A file with the last contracts of a node: processes of a machine write it, and read it when they start."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

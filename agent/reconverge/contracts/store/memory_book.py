@@ -24,7 +24,7 @@ from reconverge.runtime.locks import new_lock
 
 
 class MemoryBook(ChangingBook):
-    """A book of contracts in memory; its contracts end with the process.
+    """A book (a store of contracts with a history) in memory; its contracts end with the process.
 
     `changed` is called with the version and the contracts after each change, by the thread that makes the change.
     """
@@ -88,7 +88,7 @@ class MemoryBook(ChangingBook):
         return version
 
     def _become(self, document: Document, change: Change) -> int:
-        """Stores a document and its change under the next version, which it returns. The caller holds `_lock`."""
+        """Stores a document and its change under the next version, and returns that. The caller holds `_lock`."""
         self._version += 1
         self._document = self._documents[self._version] = document
         self._documents.pop(self._version - HISTORY_MAX, None)

@@ -1,4 +1,4 @@
-"""Divides a contracts document into pages for a hub, which finds each by its digest, and joins pages again."""
+"""Divides a contracts document into pages, which a hub stores under their digests, and joins pages to a document."""
 
 # Theory of operation.
 #
@@ -43,11 +43,11 @@ DIGEST_LENGTH: Final = 2 * sha256().digest_size
 
 
 class DamagedPage(Exception):  # its name is a fact, as all names of errors are here
-    """Raised when bytes are not the page of the expected digest, or no page at all."""
+    """Raised when bytes do not have the digest by which their page is named, or are no page at all."""
 
 
 class Outline(NamedTuple):
-    """The digests of the pages of a document: of its plans, and of its customers by page number."""
+    """The list of the pages of a document, by their digests: a page of plans, and pages of customers by page number."""
 
     plans: str
     customers: tuple[str, ...]
@@ -97,12 +97,15 @@ def divided(document: Document, *, pages: int | None = None) -> Divided:
 
 
 def payload_of(said: object) -> bytes:
-    """Returns a page as JSON in bytes. The order of plans, limits and customers is that of the table."""
+    """Returns a page as JSON in bytes, in which plans, limits and customers have the order that they have in `said`."""
     return json.dumps(said, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def table_in(payload: bytes, digest: str) -> Any:
-    """Returns the table of a page from JSON. Raises DamagedPage if the bytes have another digest or are not JSON."""
+    """Returns the content of a page, parsed from JSON.
+
+    Raises DamagedPage if the bytes are too many, have another digest than `digest`, or are not JSON.
+    """
     if len(payload) > PAGE_BYTES_MAX:
         raise DamagedPage(
             f"has {len(payload)} bytes, and at most {PAGE_BYTES_MAX} are read; publish the contracts again"
@@ -116,7 +119,7 @@ def table_in(payload: bytes, digest: str) -> Any:
 
 
 def plans_in(said: object) -> Document:
-    """Reads the page of plans. Returns a document without customers. Raises InvalidContracts."""
+    """Reads the parsed page of plans. Returns a document with these plans and no customers. Raises InvalidContracts."""
     if isinstance(said, dict) and "customers" in said:
         raise InvalidContracts(
             "the page of plans has customers, which must be on other pages; publish the contracts again", "customers"
@@ -125,7 +128,7 @@ def plans_in(said: object) -> Document:
 
 
 def customers_in(said: object, plans: Mapping[str, Plan], *, number: int, pages: int) -> dict[str, Customer]:
-    """Returns the customers of a page, of which those with equal tables share one contract.
+    """Makes the customers of a page from `said`, its parsed JSON; customers with equal entries share one `Customer`.
 
     Raises InvalidContracts, also for a customer that belongs on another page.
     """
@@ -164,7 +167,7 @@ def joined(plans: Document, pages: Iterable[Mapping[str, Customer]]) -> Document
 
 
 def tables_of(customers: Mapping[str, Customer]) -> dict[str, Any]:
-    """Returns the contracts of a page's customers as tables, by the customers' names."""
+    """Returns the contracts of a page's customers as dicts of plain values, by the customers' names."""
     return {identity: table_of_customer(each) for identity, each in customers.items()}
 
 

@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# `published/reader.py` reads, verifies and posts again a signed document. For contracts that is the index (`index.py`).
-# The pages that it names are fetched unless they are known, and each must have the digest that the index names. Only if
-# the document is complete and valid is it put in force, as a whole; so a node decides by one version or the version
-# before, and never by a mixture.
+# `published/reader.py` reads and verifies a signed document, and stores it again at a hub that has lost it. For
+# contracts that document is the index (`index.py`), the list of pages. The pages are fetched unless they are known, and
+# each must have the digest that the index names. Only if the document is complete and valid is it put in force, as a
+# whole; so a node decides by one version or the version before, and never by a mixture.
 #
 # A node that starts knows no version, so it would accept an old index that is still signed and valid. The file of a
 # node (`kept_file.py`) and the verifier's minimum prevent that: no lower version is accepted.
@@ -50,7 +50,7 @@ ON_DEMAND_FROM: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ContractsStats(ReaderStats):
-    """The counters of the contracts on one node."""
+    """The counters of a node that reads its contracts at the hub: of versions, of pages and of hints."""
 
     pages_fetched: int = 0
     pages_held: int | None = None
@@ -161,7 +161,7 @@ class ContractsReader(Reader[Index, ContractStore]):
     # ------------------------------------------------------------ called by the exchange driver
 
     def due_ns(self) -> int:
-        """Returns the moment to read the hub's index, or to fetch a wanted page, in nanoseconds of the clock."""
+        """Returns when to read the hub's index, or to fetch a page that requests need, in nanoseconds of the clock."""
         due_ns = self._due_look_ns()
         wanted_ns = None if self._on_demand is None else self._on_demand.due_ns()
         return due_ns if wanted_ns is None else min(due_ns, wanted_ns)
@@ -188,7 +188,7 @@ class ContractsReader(Reader[Index, ContractStore]):
             await self._keep(timeout_s)
 
     async def _fetch_wanted(self, store: ContractStore, timeout_s: float) -> None:
-        """Fetches the wanted pages of customers, logs failures, and drops pages that are not used."""
+        """Fetches the pages that requests need, logs failures, and drops pages that are not used."""
         demand = self._on_demand
         if demand is None or demand.customers is None:
             return
@@ -224,7 +224,7 @@ class ContractsReader(Reader[Index, ContractStore]):
         return payload
 
     def _pages_of(self, outline: Outline) -> Pages | PagesOnDemand:
-        """Returns the object that holds the pages of `outline`: all pages, or, if there are many, pages on demand."""
+        """Returns the object that holds the pages of `outline`: all of them or, if there are many, those on demand."""
         if self._on_demand is None or len(outline.customers) < self._on_demand_from:
             return self._pages
         return self._on_demand
