@@ -16,7 +16,10 @@ WRONG = {
     "movable in percent": ({"--movable": "60"}, "must be above 0 and below 1"),
     "one hub for both": ({"--wide": LOCAL}, "is the region's own hub; name the one that all regions share"),
     "a hub in memory": ({"--local": "memory://here"}, "is no hub that processes share"),
-    "a hub that cannot lend": ({"--local": "mqtt://127.0.0.1:1"}, "is a hub that cannot lend allowances; name a Redis"),
+    "a hub that cannot lend": (
+        {"--local": "mqtt://127.0.0.1:1"},
+        "is a hub that cannot lend parts of limits; name a Redis",
+    ),
     "a loan shorter than a few rounds": ({"--loan": "5"}, "must be a number of seconds from 7"),
     "no pace": ({"--interval": "0"}, "must be a number of seconds"),
     "a name that is none": ({"--region": "e u"}, "e u"),

@@ -142,7 +142,7 @@ def test_a_token_is_made_where_none_is_named(redis_server: RedisServer) -> None:
         (
             ["--hub", "redis://localhost", "--customer", "client"],
             {},
-            "needs --customer with the name of a column, and the reverse",
+            "needs --customer COLUMN, which needs --recording, too",
         ),
         (["--hub", "redis://localhost", "--recording", "none.csv", "--customer", "client"], {}, "none.csv"),
         (

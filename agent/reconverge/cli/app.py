@@ -84,7 +84,7 @@ class Loaded(Mapping[str, Any]):
 
 
 class LazyGroup(TyperGroup):
-    """A group of commands that are listed in `deferred`; to be inherited, and passed to `typer.Typer` as `cls`."""
+    """A group of commands that are imported when they are needed; pass a subclass to `typer.Typer` as `cls`."""
 
     deferred: Mapping[str, Deferred] = MappingProxyType({})
 
@@ -97,7 +97,7 @@ class LazyGroup(TyperGroup):
         return list(self.deferred)
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Reads the options before a command's name. The error for an option of the command shows where it belongs."""
+        """Reads the options before a command's name. If one is the command's own, the error shows where to write it."""
         command = next((each for each in args if each in self.deferred), "COMMAND")
         try:
             return super().parse_args(ctx, args)
@@ -119,7 +119,7 @@ class LazyGroup(TyperGroup):
             raise
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # noqa: ARG002  # Click's signature
-        """Returns a stand-in with the command's name and summary, for listings; None if no command has that name."""
+        """Returns a stand-in with the name and summary of a command, for listings; None if no command has that name."""
         deferred = self.deferred.get(cmd_name)
         return None if deferred is None else TyperCommand(cmd_name, help=deferred.summary)
 

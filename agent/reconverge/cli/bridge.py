@@ -101,12 +101,15 @@ def _check_times(interval: float, timeout: float, loan: float) -> None:
 
 
 def _open_both(local: str, wide: str, namespace: str, timeout: float) -> tuple[Region, Hub]:
-    """Opens the region's hub and the hub of all bridges. Raises InvalidSetting if they are the same, or cannot lend."""
+    """Opens the region's hub and the hub of all bridges.
+
+    Raises InvalidSetting if they are the same, or if the region's hub cannot lend its nodes more of their limits.
+    """
     if local == wide:
         raise InvalidSetting("wide", redacted(wide), "is the region's own hub; name the one that all regions share")
     home = _open("local", local, namespace, timeout)
     if not isinstance(home, Region):
-        raise InvalidSetting("local", redacted(local), "is a hub that cannot lend allowances; name a Redis")
+        raise InvalidSetting("local", redacted(local), "is a hub that cannot lend parts of limits; name a Redis")
     return home, _open("wide", wide, namespace + WIDE, timeout)
 
 

@@ -119,7 +119,7 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
     if path is None or column is None:
         if path is not None or column is not None:
             raise InvalidSetting(
-                "--recording", str(path), "needs --customer with the name of a column, and the reverse; give both"
+                "--recording", str(path), "needs --customer COLUMN, which needs --recording, too; give both or neither"
             )
         return None
     columns = RecordingColumns(column)
@@ -134,9 +134,9 @@ def _recorded(path: Path | None, column: str | None) -> Recording | None:
 
 
 def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
-    """Returns the lines of `said`, each with the name, the token and the role of a visitor; and an empty text.
+    """Returns the lines of `said`, each "name: token, role", and an empty text.
 
-    If `said` has no lines, makes a token: returns one line with it, and the token itself in place of the empty text.
+    If `said` has no lines, makes a token, and returns one line with it, and the token in place of the empty text.
     """
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if lines:
@@ -147,7 +147,7 @@ def tokens_as_said(said: str) -> tuple[Sequence[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class OpenConsole:
-    """The address and the token of a console that is open while another command runs."""
+    """The address of a console that is open while another command runs, and the token that opens it."""
 
     address: str
     token: str

@@ -1,4 +1,4 @@
-"""The command `reconverge demo`: four processes with real traffic and a partition, beside a limiter without a bound."""
+"""The command `reconverge demo`: four processes with real requests and a partition, compared with a naive limiter."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _setup(hub: str, policy: str, in_doubt: str, random: Random) -> Setup:
 
 
 def _requests(limit: Limit, random: Random) -> list[RecordedRequest]:
-    """Returns a web site's recorded requests of some minutes, and those of a made-up crowd, which shares one key."""
+    """Returns some minutes of a web site's recorded requests, and those of a made-up crowd, which shares one key."""
     duration_s = len(PHASES) * PHASE_S * SPEED
     with as_file(files("reconverge.cli") / "access-2015.csv.gz") as path:
         recorded = without_gaps(read_trace(path, Columns(key="client")), GAP_S)

@@ -87,7 +87,7 @@ async def _forget_contract(hub: ContractStore, namespace: str, identity: str, au
         raise InvalidSetting(
             VARIABLE,
             "",
-            "is not set, but signs contracts at the hub; set it, or keep the contracts with --keep-contract",
+            "is not set, and the contracts at the hub are signed with it; set it, or add --keep-contract",
         )
     return await HubBook(hub, namespace, secrets_as_said(), minimum=minimum_as_said()).forget(identity, author=author)
 

@@ -62,7 +62,7 @@ def adopt(
         raise InvalidSetting(
             "hub",
             redacted(hub),
-            "is a hub that takes no orders to go on after a loss of data; name a Redis or a broker of MQTT",
+            "is a hub whose wait after a loss of data cannot be ended; name a Redis or a broker of MQTT",
         )
 
     async def run() -> list[dict[str, Any]]:
@@ -77,9 +77,9 @@ def adopt(
 
 
 async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[[str], object]) -> dict[str, Any]:
-    """Reads the state of one shard, and ends its wait after a loss of data if `named` names the shard's data.
+    """Prints the state of one shard's data and, if `named` has their name, ends the shard's wait after a loss of data.
 
-    Prints sentences with `tell`. Returns the state of the shard for JSON.
+    `tell` prints a sentence. Returns the state of the shard for JSON.
     """
     data = await opened.data(shard)
     stands: dict[str, Any] = {"shard": shard, "waits": data.waits, **data._asdict(), "problem": ""}

@@ -194,7 +194,7 @@ def _asking(fleet: Fleet, in_doubt: str, policies: Sequence[Policy]) -> Fleet:
 
 
 def _by_quota(experiment: Experiment) -> list[Experiment]:
-    """Returns copies of the experiment, one for each quota of its limit, each of which is judged by its quota."""
+    """Returns copies of the experiment, one for each quota of its limit, by which the copy is judged."""
     return [replace(experiment, judged=number) for number in range(len(experiment.fleet.quotas))]
 
 
@@ -217,7 +217,7 @@ def _print(experiment: Experiment, results: list[dict[str, Figures]], *, as_json
 
 
 def _as_json(fleet: Fleet, results: Sequence[dict[str, Figures]]) -> dict[str, object]:
-    """Returns the figures of every policy; if the limit has several quotas, a list of them, in the quotas' order."""
+    """Returns the results of every policy; if the limit has several quotas, a list of these, in the quotas' order."""
     every = [{name: each.as_json() for name, each in figures.items()} for figures in results]
     if len(every) == 1:
         return {"policies": every[0]}
@@ -318,7 +318,7 @@ _ASKED: Final = " asked: waited for the hub's answer, in % of all requests; wait
 
 
 def joined(*values: float) -> str:
-    """Returns figures of the same kind as the text of one cell of a table, divided by slashes."""
+    """Returns several numbers as the text of one cell of a table, divided by slashes."""
     return " / ".join(f"{value:.2f}" if value < ROUNDED_FROM else f"{value:.0f}" for value in values)
 
 

@@ -144,7 +144,7 @@ ASKED: Final = "asked"
 
 
 def _rows(options: Iterable[Option], *, asking: bool) -> list[list[str]]:
-    """Returns the table's head and a row for each option; with `asking`, with a column on requests that ask the hub."""
+    """Returns the table's headings and a row for each option; `asking` adds a column on requests that ask the hub."""
     head: list[str] = [*_HEADINGS, ASKED][: len(_HEADINGS) + asking]
     return [head, *(_row(option)[: len(head)] for option in options)]
 

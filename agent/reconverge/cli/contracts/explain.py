@@ -131,7 +131,7 @@ def reset(
 
 
 def _divided(counted: Sequence[Term], facts: dict[str, str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Returns the names of the limits that can be reset; and, by name, the facts that `facts` lacks for all others.
+    """Returns the names of the limits that can be reset; and all others, by name, with the facts that `facts` lacks.
 
     A limit on work in progress is among the others, with an empty list: only the end of the work frees its slots.
     """

@@ -157,7 +157,7 @@ def _rehearsed(
 
 
 def _show(shown: Shown, span: Span, *, as_json: bool) -> None:
-    """Prints the figures of a rehearsed change of contracts as JSON, or as tables, of which empty ones are left out."""
+    """Prints how many requests a change of contracts affects, and which, as JSON, or as tables without empty ones."""
     if as_json:
         print(json.dumps(shown.as_json(), indent=2))
         return

@@ -1,4 +1,4 @@
-"""The figures of a rehearsed change of contracts, as tables for people and as JSON for programs."""
+"""Shows, in numbers, the effect of a change of contracts on recorded requests: as tables, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The outcome of a rehearsed change of contracts, the files that it is about, and how it is to be displayed."""
+    """The effect of a change of contracts on a recording, the names of the files, and settings for the display."""
 
     outcome: RehearsalOutcome
     recording: str
@@ -49,11 +49,11 @@ class Shown:
         return since_beginning(moment_ns // SECOND_NS)
 
     def hour(self, effect: Effect) -> str:
-        """Returns the hour with most requests of `effect`, and their number, as a cell of the table."""
+        """Returns the hour in which most requests of `effect` were made, and their number, as a cell of the table."""
         return f"{self.moment(effect.busiest_ns)} ({effect.in_busiest})"
 
     def as_json(self) -> dict[str, object]:
-        """Returns all figures, and the customers that the change affects most. Moments are in the recording's time."""
+        """Returns all numbers, and the customers that the change affects most. Times are those of the recording."""
         outcome = self.outcome
         return {
             "requests": outcome.requests,
@@ -97,7 +97,7 @@ class Shown:
         }
 
     def _own_s(self, moment_ns: int) -> float:
-        """Converts a moment, in nanoseconds since 1970, to the time that the recording has for it, in seconds."""
+        """Converts a moment, in nanoseconds since 1970, to the recording's own time, in seconds."""
         return (moment_ns - round(self.began_s * SECOND_NS)) / SECOND_NS
 
 
@@ -146,7 +146,7 @@ def limits_table(outcome: RehearsalOutcome) -> Table:
 
 
 def heading(shown: Shown, first_ns: int, last_ns: int) -> str:
-    """Returns a sentence that names the rehearsed requests and contracts."""
+    """Returns a sentence that names the recording, its requests, and the files of contracts that are compared."""
     outcome = shown.outcome
     return (
         f"{shown.recording}: {outcome.requests} requests of {outcome.customers} customers, "

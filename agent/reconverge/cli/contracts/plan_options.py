@@ -76,9 +76,9 @@ def most_refused(text: str, requests: int) -> Fraction:
 
 
 def settle_after_ns(settle_after: float | None, columns: RecordingColumns) -> int:
-    """Returns how long after its beginning a request's settled costs are charged, in nanoseconds.
+    """Returns how long a request takes, in nanoseconds: after that, the costs of --settle are charged.
 
-    Raises InvalidSetting for an invalid time, and for one without effect, as no column has settled costs.
+    Raises InvalidSetting for an invalid time, and for one without effect, as there is no --settle.
     """
     if settle_after is None:
         return round(SETTLE_AFTER_S * SECOND_NS)

@@ -1,4 +1,4 @@
-"""Reads the requests of a recording in the order of their moments, with the facts by which contracts count."""
+"""Reads the requests of a recording in the order of their times, with the facts by which contracts' limits count."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RecordingColumns:
         return [TIME, *customer, *self.facts.values(), *self.costs.values(), *self.settles.values(), *kind]
 
     def shape(self, *, settle_after_ns: int, ends_ns: int) -> Shape:
-        """Returns the `Shape` of the requests that `requests_in` reads from these columns."""
+        """Returns the `Shape` of the requests that `requests_in` reads: the meaning of their values."""
         facts, costs, settles = tuple(self.facts), tuple(self.costs), tuple(self.settles)
         return Shape(facts, costs, settles, settle_after_ns=settle_after_ns, ends_ns=ends_ns)
 

@@ -55,7 +55,10 @@ class Checkup:
 
 
 async def check_up(hub: Hub, pace: CheckupIntervals, clock: Clock) -> Checkup:
-    """Examines a hub. Returns the findings. A hub without `diagnose` must have been opened in a scratch namespace."""
+    """Examines a hub, and returns the findings.
+
+    A hub without the method `diagnose` is tried by exchanges, so open it in a namespace that no agent uses.
+    """
     deadline = asyncio.timeout(CHECKUP_S_MAX)
     try:
         async with deadline:
@@ -98,7 +101,7 @@ def _judge(diagnosis: Diagnosis, pace: CheckupIntervals, clock: Clock) -> Checku
 
 
 def judge_round_trip(pings: Sequence[Trip], exchanges: Sequence[Trip], pace: CheckupIntervals) -> Finding:
-    """Returns a finding: whether the hub's answers come in time for the agents' settings."""
+    """Returns a finding on whether the hub answers fast enough for the agents' sync interval and timeout."""
     spans = (("exchange", [trip.took_ns for trip in exchanges]), ("ping", [trip.took_ns for trip in pings]))
     fact = ", ".join(f"{what} {_ms(median(took))} ms (worst {_ms(max(took))})" for what, took in spans if took)
     took = [trip.took_ns for trip in exchanges or pings]
@@ -121,7 +124,7 @@ def judge_round_trip(pings: Sequence[Trip], exchanges: Sequence[Trip], pace: Che
 
 
 def judge_clock(offset_ns: int, error_ns: int) -> Finding:
-    """Returns a finding: whether the hub's clock, which all windows follow, is known precisely enough."""
+    """Returns a finding on whether the hub's clock, which all windows follow, is known precisely enough."""
     apart = f"{_span(abs(offset_ns))} {'ahead of' if offset_ns > 0 else 'behind'} this machine's"
     fact = f"the hub's is {apart}, known to within {_span(error_ns)}"
     if abs(offset_ns) <= error_ns:

@@ -49,14 +49,14 @@ NO_HUB: Final[dict[str, Any]] = {
 
 
 class LimitsByName(NamedTuple):
-    """An agent that has declared the limits of a command and never starts, and the agent's namespace."""
+    """An agent that knows the limits of a command, and is never started; and the agent's namespace."""
 
     agent: Agent
     namespace: str
 
 
 def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | None, **settings: Any) -> LimitsByName:
-    """Declares the limits of --limit or of the file. Returns an agent that never starts, with these limits.
+    """Declares the limits of --limit or of the file, at an agent that never starts, and returns the agent.
 
     `settings` are those of the agent; by default it has no hub. Raises InvalidSetting if there are no limits, or an
     invalid one; InvalidConfiguration with line and field.

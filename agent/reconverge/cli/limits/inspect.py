@@ -118,7 +118,7 @@ def inspect(
 
 
 async def _read(hub: Hub, name: str, namespace: str, tables: list[Table], key: str) -> list[KeyStanding]:
-    """Returns the state of a key at the hub, under the quota of each of `tables`.
+    """Returns the state of a key at the hub for each of `tables`, which stand for one quota each.
 
     Raises InvalidKey, and HubUnavailable with `name` as the hub's name.
     """

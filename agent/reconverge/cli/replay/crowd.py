@@ -85,7 +85,7 @@ class Crowd:
     def usual(self, phase: int) -> dict[str, int]:
         """Returns how many requests the median window of a phase admitted, by the limiter's name.
 
-        The names are those of the policies, of one limiter for all requests, and of a limiter on each node.
+        The limiters are the policies, one limiter for all requests, and a set of separate limiters, one on each node.
         """
         windows = [window for window in self._windows if window.phase == phase]
         return {
@@ -110,7 +110,7 @@ class Crowd:
         return table
 
     def verdict(self) -> str:
-        """Returns a sentence that compares the fullest windows of the two policies during the outage."""
+        """Returns a sentence that compares the two policies by their fullest windows during the outage."""
         ours, others = (self.worst(number, 1) for number in range(2))
         quota = self._setup.limit.quota
         return (

@@ -1,4 +1,4 @@
-"""The figures of a replay, as tables for people and as JSON for programs."""
+"""Shows the results of a replay in numbers: as tables for people, and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconverge.policies import POLICIES
 
 
 def as_figures(outcome: ReplayOutcome, judgements: list[Judgement]) -> dict[str, object]:
-    """Returns the output of `--json`: a flat object for one policy, or objects by policy under `policies`."""
+    """Returns the results for `--json`: a flat object for one policy, or an object for each policy under `policies`."""
     setup = outcome.setup
     common = {
         "nodes": setup.nodes,
@@ -30,7 +30,7 @@ def as_figures(outcome: ReplayOutcome, judgements: list[Judgement]) -> dict[str,
 
 
 def figures_table(judgements: list[Judgement]) -> Table:
-    """Returns a table of the figures, with a column for each policy."""
+    """Returns a table of the results in numbers, with a column for each policy."""
     table = Table(box=box.SIMPLE, title_justify="left")
     table.add_column("")
     for judgement in judgements:
@@ -41,13 +41,13 @@ def figures_table(judgements: list[Judgement]) -> Table:
 
 
 def figures_rows(judgements: list[Judgement]) -> list[list[str]]:
-    """Returns the rows of the table of figures, without the row of heads."""
+    """Returns the rows of the table of results, without its headings."""
     rows = (*_ROWS, *_ASK_ROWS) if any(judgement.asked_pct for judgement in judgements) else _ROWS
     return [[name, *(text(judgement) for judgement in judgements)] for name, text in rows]
 
 
 def verdict_on(judgement: Judgement) -> str:
-    """Returns a sentence that explains the figures of one policy."""
+    """Returns a sentence that sums up the results of one policy."""
     if POLICIES[judgement.policy].merged_only:
         bound = f"declares no bound, and was {judgement.over_admission_max_pct:g} % above the limit at worst"
     elif judgement.bound_violations:

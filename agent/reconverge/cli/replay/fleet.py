@@ -1,4 +1,4 @@
-"""Runs a recording on a fleet of real processes, and collects their histories."""
+"""Replays a recording on a fleet of real processes, and collects their histories: the decisions of each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 class FleetFailed(ReconvergeError):
-    """Raised when a node of the fleet was lost, and its history with it."""
+    """Raised when a node of the fleet was lost, and with it the history of its decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Setup:
         return f"replay-{self.name}-{policy}"
 
     def deal(self) -> list[list[int]]:
-        """Deals the requests to the nodes. Returns for each node the indexes of its requests."""
+        """Divides the requests among the nodes. Returns for each node the indexes of its requests."""
         hands: list[list[int]] = [[] for _ in range(self.nodes)]
         for number, request in enumerate(self.requests):
             by = number if self.spread == "round-robin" else crc32(request.key.encode())
@@ -109,7 +109,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
-    """The result of a replay: the decisions of every node, and the hub's totals."""
+    """The result of a replay: the requests of each node (`hands`), its decisions, and the totals at the hub."""
 
     setup: Setup
     hands: list[list[int]]
@@ -185,7 +185,7 @@ def _uninterrupted() -> Generator[None]:
 
 @runtime_checkable
 class _LocatedRequest(Protocol):
-    """A hub with an address of its own: nodes find it at `url`, not at the URL with which it was opened."""
+    """A hub with an address of its own, `url`, which nodes use in place of the URL with which the hub was opened."""
 
     @property
     def url(self) -> str: ...
@@ -331,7 +331,7 @@ def _await_readiness(nodes: list[_ReplayNode]) -> None:
 def _oversee(
     setup: Setup, nodes: list[_ReplayNode], links: Links | None, start_s: float, watch: Callable[[Progress], None]
 ) -> None:
-    """Cuts nodes off from the hub, and connects them again, at set times, until all have sent their histories."""
+    """Cuts nodes off from the hub and connects them again, at the planned times, until all have sent their history."""
     duration_s = setup.duration_s() + setup.settle_after_s / setup.speed
     cut: frozenset[int] = frozenset()
     patience = _LagPatience()

@@ -1,7 +1,8 @@
-"""Judges a replay by its histories: by how much the limit was exceeded, and what a central limiter would have admitted.
+"""Judges a replay: by how much the limit was exceeded, and what a central limiter would have admitted.
 
-A charge counts in the window, and at the time by the hub's clock, that its node has recorded for it. So a run is judged
-by the windows that the nodes knew. Excess is rounded down to whole units of cost.
+Each node has recorded the window of each of its charges, and the time by the hub's clock. A charge counts in that
+window and at that time, so a run is judged by the windows that the nodes knew. Excess is rounded down to whole units of
+cost.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The figures of one policy in one replay. Percentages are of the limit, unless a name says otherwise."""
+    """The results of one policy in a replay, in numbers. Percentages are of the limit, unless a name says otherwise."""
 
     policy: str
     requests: int
@@ -49,8 +50,8 @@ class Judgement:
     """The cost that a central limiter would admit and the fleet did not, window by window, in percent of the cost
     that the central limiter would admit."""
     falsely_refused_pct: float
-    """False refusals over the whole run: refused cost that a later window made up for is left out, and excess makes
-    up for nothing."""
+    """The cost that was refused falsely over the whole run. It leaves out what a later window made up for; cost
+    admitted above the limit makes up for nothing."""
     bound_pct: float
     """The declared bound that applies to the worst window."""
     known_over_admission_max_pct: float
@@ -93,7 +94,7 @@ class Judgement:
         return self.bound_violations == 0 and self.hub_total_equals_admitted
 
     def as_json(self) -> dict[str, object]:
-        """Returns all figures by name."""
+        """Returns all results by name."""
         figures: dict[str, object] = asdict(self)
         return figures | {"hub_total_equals_admitted": self.hub_total_equals_admitted}
 
@@ -199,8 +200,8 @@ def _with_waits(judgement: Judgement, histories: list[NodeHistory]) -> Judgement
 def _missed(arrivals: list[DecidedRequest], ideal: Mapping[Place, int]) -> int:
     """Returns the cost that a central limiter would admit and the fleet did not, summed over all keys and windows.
 
-    `ideal` is what a central limiter would admit of each key in each window. Excess in one window makes up for nothing
-    in another.
+    `ideal` has what a central limiter would admit of each key in each window. Too much in one window does not make up
+    for too little in another.
     """
     admitted: defaultdict[Place, int] = defaultdict(int)
     for arrival in arrivals:

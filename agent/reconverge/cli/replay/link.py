@@ -37,7 +37,7 @@ _FORM: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """An outage that cuts these nodes off from the hub for a while. Times are real seconds after the start."""
+    """An outage: these nodes are cut off from the hub for a while. Times are real seconds after the replay's start."""
 
     nodes: frozenset[int]
     start_s: float
@@ -201,7 +201,7 @@ def _place() -> str:
 
 
 def _way_to(hub_url: str) -> tuple[_Opener, Callable[[Path], str]]:
-    """Returns two functions: one connects to the hub, one returns the hub's URL for the path of a socket."""
+    """Returns two functions: one connects to the hub, one makes the hub's URL from the path of a node's socket."""
     parts = split_url(hub_url)
     check_cuttable(hub_url)
     login, at, _ = parts.netloc.rpartition("@")

@@ -32,7 +32,7 @@ WINDOWS_MAX: Final = 5000
 
 
 def save_plot(path: Path, outcome: ReplayOutcome, judgements: list[Judgement]) -> None:
-    """Draws a replay into `path`: a picture if it ends in .png, a page with the figures too if it ends in .html.
+    """Draws a replay into the file `path`: only the chart if it ends in .png; a page with all results if in .html.
 
     Raises InvalidSetting if the file cannot be written.
     """
@@ -86,9 +86,9 @@ def _sums(arrivals: Sequence[DecidedRequest], windows: range, window_ns: int, *,
 
 
 def _bound(outcome: ReplayOutcome, name: str) -> float | None:
-    """Returns the most that a window may admit under the policy `name`: the capacity and the declared bound.
+    """Returns the most that a window may admit under the policy `name`: the capacity and the declared excess.
 
-    None if the policy declares no bound, or if the limit has no fixed windows by the clock.
+    Returns None if the policy declares no bound, or if the limit has no fixed windows by the clock.
     """
     limit, policy = outcome.setup.limit, POLICIES[name]
     if policy.merged_only or limit.counts_as != FIXED_WINDOW or limit.align != CLOCK:

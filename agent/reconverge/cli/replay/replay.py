@@ -158,7 +158,7 @@ def replay(
 
 
 def _check_options(plot: Path | None, *, speed: float, settle_after: float, sync_interval: float) -> None:
-    """Raises InvalidSetting or MissingExtra for options that cannot work, before a minute is spent on the replay."""
+    """Raises InvalidSetting or MissingExtra for options that cannot work, before the replay, which takes a minute."""
     if plot is not None:
         picture.check_available(plot)
     _check_positive("speed", speed, SPEED_MAX)

@@ -102,7 +102,7 @@ def read_arrivals(path: Path, nodes: int) -> list[SimulatedArrival]:
 def each_row(path: Path, needed: Sequence[str], parse: Callable[[Row], _Item]) -> Iterator[_Item]:
     """Yields the result of `parse` for each row of a recording, which must have at least one row.
 
-    A ValueError of `parse` becomes an InvalidTrace with the line.
+    A ValueError of `parse` is raised as an InvalidTrace that names the line.
 
     Raises:
         InvalidTrace: the file cannot be opened, lacks a column, or has a bad row.

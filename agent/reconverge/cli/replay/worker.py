@@ -1,9 +1,9 @@
 """One node of a replayed fleet: a process that makes its part of the requests, and records its decisions.
 
-Under each policy two independent agents, with the same settings, hub and wire, decide each request. One agent decides
-by `RateLimiter.allow`, as in an application. This call is timed, and so is an increment in a dictionary, as the least
-time that any limiter takes. Then the other agent decides, and its decisions are judged: its call takes many times as
-long, as it returns a `Verdict`, which names the window of the hub's clock to which the charge belongs.
+Each request is decided twice under each policy, by two independent agents with the same settings and hub. One agent
+decides by `RateLimiter.allow`, as in an application. This call is timed, and so is an increment in a dictionary, as the
+least time that any limiter takes. Then the other agent decides, and its decisions are judged. Its call takes many times
+as long, as it returns a `Verdict`, which names the window of the hub's clock to which the charge belongs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOT_ASKED: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The requests that one node makes, as parallel sequences in the order of their moments."""
+    """The requests that one node makes: sequences of equal length, in the order in which the requests are made."""
 
     moments_ns: array[int]
     """The moment of each request, in nanoseconds after the common start of all nodes."""
@@ -77,7 +77,7 @@ class ReplayPlan:
 
 @dataclass(slots=True)
 class NodeHistory:
-    """The decisions of one node under one policy: parallel arrays with one item for each request of its share."""
+    """The decisions of one node under one policy: arrays with one item for each request that the node makes."""
 
     allowed: array[int] = field(default_factory=lambda: array("b"))
     hub_ns: array[int] = field(default_factory=lambda: array("q"))
@@ -97,7 +97,7 @@ class NodeHistory:
     failures: dict[str, int] = field(default_factory=dict)
 
     def add(self, verdict: Verdict) -> None:
-        """Appends the decision `verdict` on the next request of the node's share."""
+        """Appends the decision `verdict` on the next of the node's requests."""
         self.allowed.append(verdict.allowed)
         self.hub_ns.append(verdict.hub_ns)
         self.epoch.append(verdict.epoch)
@@ -192,7 +192,7 @@ class Timed:
     def ask(self, key: str, cost: int) -> None:
         """Times a call of the limiter and an increment in a dictionary, the least that any limiter could do.
 
-        The first of the two finds cold caches, so they take turns.
+        The one that runs first is slower, as the processor's caches are cold, so they take turns.
         """
         if len(self.decision_ns) % 2:
             self._increment(key)
@@ -216,10 +216,10 @@ class Timed:
 
 
 async def answered(limiter: RateLimiter, request: AskedCost) -> tuple[Settled, Verdict, int]:
-    """Awaits the decision of `limiter` on a request that may wait for the hub.
+    """Awaits the decision of `limiter` on a request that may wait for the hub's answer.
 
-    Returns the result, the verdict by which it is judged, and the moment of the decision in monotonic nanoseconds,
-    which is read here because a busy event loop may resume the caller much later.
+    Returns the result, the verdict by which it is judged, and the moment of the decision in monotonic nanoseconds. The
+    moment is read here, because a busy event loop may resume the caller much later.
     """
     settled = await limiter.control.enforcement.on.asking.ask(request)
     decided_ns = SystemClock.monotonic_ns()
@@ -258,7 +258,7 @@ class _Pace:
 
 
 class _Requests:
-    """Makes the requests of a node's share, each at its time; several may wait for the hub's answer at once."""
+    """Makes a node's part of the requests, each at its time; several may wait for the hub's answer at once."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class _Requests:
         """The tasks of requests that wait for the hub's answer."""
 
     async def make_all(self, gauge: Gauge) -> None:
-        """Makes this worker's part of all requests; charges costs that are known only when a request is over."""
+        """Makes all requests of this node; also charges the costs that are known only when a request is over."""
         share, published_ns = self._share, 0
         for index, moment_ns in enumerate(share.moments_ns):
             await self._settle(moment_ns)

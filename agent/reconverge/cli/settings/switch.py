@@ -119,7 +119,7 @@ async def _in_force(store: SettingsStore, secrets: Secrets, namespace: str, now_
 
 
 def _end(known: FleetSettings | None, now_s: int, lifetime: int | None) -> int:
-    """Returns when the new settings expire, in seconds since 1970: after `lifetime`, or with the settings `known`.
+    """Returns when the new settings expire, in seconds since 1970: after `lifetime`, else as the settings `known` do.
 
     Raises InvalidSetting if there is neither a lifetime nor settings in force.
     """

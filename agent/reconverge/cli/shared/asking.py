@@ -67,10 +67,11 @@ def advised(error: HubUnavailable, name: str) -> HubUnavailable:
 
 
 def wait_until_reported(agent: Agent, before: Sequence[SyncerStats]) -> None:
-    """Waits until the hub has answered the reports that the agent has had to send since `before`.
+    """Waits until the hub has answered all that the agent has had to report since an earlier moment.
 
-    `before` are the exchange statistics of that time. A shard without such a report is not waited for: it may not
-    exchange for many seconds. Raises HubUnavailable if the hub takes too long.
+    `before` are the agent's exchange statistics of that moment, one for each shard. A shard to which nothing was to be
+    reported since is not waited for: it may not exchange for many seconds. Raises HubUnavailable if the hub takes too
+    long.
     """
     wanted: dict[int, int] = {}
     # The statistics are read twice, as a report may leave between reading the sent ones and the queued ones.

@@ -56,7 +56,7 @@ def example(words: str) -> str:
 
 
 def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: int = 0) -> int:
-    """Returns how long a request in doubt waits for the hub's answer, in nanoseconds; 0 for "refuse".
+    """Returns how long a request in doubt waits for the hub's answer, in nanoseconds; 0 if it does not wait ("refuse").
 
     Raises InvalidSetting if `in_doubt` is invalid, not longer than a round trip, or without effect because none of the
     policies uses allowances.
@@ -66,7 +66,7 @@ def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: 
         raise InvalidSetting(
             "in_doubt",
             in_doubt,
-            f"is not longer than a round trip of {round_trip_ns / SECOND_NS:g}s, so nothing asks; lengthen it",
+            f"is not longer than a round trip of {round_trip_ns / SECOND_NS:g}s, so nothing asks; give a longer time",
         )
     if within_ns and all(policy.merged_only for policy in policies):
         raise InvalidSetting(

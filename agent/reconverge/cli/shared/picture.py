@@ -115,7 +115,7 @@ def save_png(picture: Picture, path: Path) -> None:
 def save_page(
     picture: Picture, path: Path, *, heading: str, sentences: Sequence[str], table: Sequence[Sequence[str]]
 ) -> None:
-    """Writes an HTML page that needs no other file: the picture, its explanation, and the figures. Raises OSError."""
+    """Writes an HTML page that needs no other file: the picture, sentences about it, and a table. Raises OSError."""
     image = base64.b64encode(_drawn(picture, "svg")).decode()
     head, *rows = table
     header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)

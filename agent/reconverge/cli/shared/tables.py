@@ -12,7 +12,7 @@ Row: TypeAlias = tuple[str, ...]
 
 
 def table_lines(heads: Row, rows: Iterable[Row]) -> list[str]:
-    """Returns the lines of a table, the heads first. Characters that could move the cursor become question marks."""
+    """Returns the lines of a table, the headings first. Characters that could move the cursor become question marks."""
     texts = [[plain(text) for text in row] for row in (heads, *rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in texts]

@@ -31,7 +31,10 @@ def seconds(name: str, text: str) -> float:
 
 
 def round_trip_ns(name: str, text: str) -> int:
-    """Returns a round trip to a hub, in nanoseconds. Raises InvalidSetting, also if exchanges would time out."""
+    """Reads the round trip to a hub, such as "2ms". Returns it in nanoseconds.
+
+    Raises InvalidSetting, also for a round trip so long that exchanges would time out.
+    """
     time_s = seconds(name, text)
     if time_s > ROUND_TRIP_MAX:
         raise InvalidSetting(name, text, f"must be at most {ROUND_TRIP_MAX:g}s: a node gives up an exchange after 1 s")
@@ -39,7 +42,7 @@ def round_trip_ns(name: str, text: str) -> int:
 
 
 def percent(name: str, text: str) -> float:
-    """Reads a percentage such as "1%". Returns it in percent, as 1.0. Raises InvalidSetting."""
+    """Reads a percentage such as "1%". Returns the number before the sign, here 1.0. Raises InvalidSetting."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise InvalidSetting(name, text, "is not a percentage like 1%")

@@ -1,4 +1,4 @@
-"""Writes exported events to standard output, or to a file; events count as delivered when they are on the disk."""
+"""Writes exported usage events to standard output, or to a file; returns only when they are on the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSONL: Final = "jsonl"
 
 
 class Output:
-    """Writes a namespace's events, one a line, as "cloudevents", "jsonl" or "csv": to a file, or to standard output.
+    """Writes usage events, one a line, as "cloudevents", "jsonl" or "csv": to a file, or to standard output.
 
     Its `with` block raises InvalidSetting if the file cannot be opened.
     """

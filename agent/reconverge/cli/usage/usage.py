@@ -171,8 +171,9 @@ def export(
 async def _export_once(exporter: Exporter) -> bool:
     """Exports the usage that is due. Returns whether this process has exported it.
 
-    If another exporter has the lease, waits until the lease ends, and tries again. A killed exporter's lease has ended
-    by then; an exporter that is alive has extended its lease, and does the work.
+    Only the exporter that has the lease (the right to export for a while) exports. If another one has it, waits until
+    the lease ends, and tries again. The lease of a killed exporter has ended by then; a live exporter has extended its
+    lease, and does the work.
     """
     run = await exporter.run()
     if not run.leads and (left_s := _left_s(run)) <= LEASE_S:
@@ -184,7 +185,7 @@ async def _export_once(exporter: Exporter) -> bool:
 
 
 def _left_s(run: ExportRun) -> float:
-    """Returns for how many more seconds another exporter has the lease."""
+    """Returns for how many more seconds another exporter has the lease, the right to export."""
     return 0.0 if run.lease is None else (run.lease.until_us - run.lease.hub_us) / 1_000_000
 
 

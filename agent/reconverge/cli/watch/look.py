@@ -1,4 +1,4 @@
-"""Takes one look at a fleet: rows by limit, by node or by key, from data that the hub has already."""
+"""Reads the state of a fleet from its hub, once, as rows by limit, by node or by key."""
 
 # Theory of operation.
 #
@@ -36,7 +36,7 @@ NO_METER: Final = "nothing is metered: add a meter of reconverge.usage to the no
 
 @dataclass(frozen=True, slots=True)
 class WatchLook:
-    """One look at a fleet: the state of the hub at one moment."""
+    """The state of a fleet at one moment, as its hub has it, in rows by limit, by node or by key."""
 
     by: str
     taken_s: float
@@ -53,7 +53,7 @@ class WatchLook:
     """The reason why there are no rows, if the user can change that; else empty."""
 
     def as_json(self, wall_s: float) -> dict[str, Any]:
-        """Returns the look as an object for `--json`."""
+        """Returns this state as an object for `--json`."""
         return {
             "at": round(wall_s, 3),
             "by": self.by,
@@ -63,7 +63,7 @@ class WatchLook:
         }
 
     def table(self) -> tuple[Row, list[Row]]:
-        """Returns the column heads, and the rows of this look as texts."""
+        """Returns the headings of the columns, and the rows as texts."""
         heads = tuple(self.rows[0]) if self.rows else ()
         return heads, [tuple(_shown(value) for value in row.values()) for row in self.rows]
 
@@ -75,7 +75,10 @@ def check_view(by: str) -> None:
 
 
 async def look(hub: Hub, clock: Clock, *, by: str, most: int, before: WatchLook | None = None) -> WatchLook:
-    """Returns a look at a fleet. `before` is the look before it, from which rates follow. Raises HubUnavailable."""
+    """Reads the state of a fleet from its hub. Raises HubUnavailable.
+
+    `before` is the state that was read before: charges per second are computed from the difference.
+    """
     taken_s = time.monotonic()
     nodes = await live_nodes(hub)
     totals: Mapping[str, Totals] = {}
@@ -110,9 +113,9 @@ async def live_nodes(hub: Hub) -> int | None:
 def limit_rows(
     totals: Mapping[str, Totals], before: WatchLook | None = None, now_s: float = 0.0
 ) -> list[dict[str, Any]]:
-    """Returns a row for each limit: its charges, and its charges per second from the look `before` to `now_s`.
+    """Returns a row for each limit: its charges, and its charges per second between `before` and `now_s`.
 
-    The rate is None without a look before, or if the charges have fallen since, as after a loss of data.
+    The rate is None without a state `before`, or if the charges have fallen since, as after a loss of data.
     """
     rows = list[dict[str, Any]]()
     for name, total in totals.items():

@@ -1,4 +1,4 @@
-"""The command `reconverge status`: takes one look at a fleet and its hub."""
+"""The command `reconverge status`: shows the state of a fleet and its hub, once."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def top(
 
 @contextmanager
 def _screen(*, live: bool) -> Generator[Tell]:
-    """Yields a function that shows the lines of a look: on a terminal in place of the former lines, else below them.
+    """Yields a function that shows lines: on a terminal in place of the lines before, else below them.
 
     When the block ends, with or without an error, the terminal is as it was before.
     """
