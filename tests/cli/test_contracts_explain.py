@@ -145,7 +145,7 @@ def test_contracts_may_come_from_a_file(at: tuple[str, ...], file: Path, monkeyp
             "makes no difference to this customer: its limits count by user; did you mean 'user'?",
         ),
         (("acme", "--fact", "user=a"), "makes no difference to this customer: its limits count by the customer alone"),
-        (("acme", "--fact", "customer=b"), "names the customer again, which the argument names; leave it out"),
+        (("acme", "--fact", "customer=b"), "names the customer again, as the argument IDENTITY does; leave it out"),
         (("a\x00b",), "NUL"),
         (("x" * 600,), "512"),
         (("",), "customer"),

@@ -234,7 +234,10 @@ def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, rec
         (("--in-doubt", "wait"), "in_doubt='wait': is neither 'refuse' nor a time to ask within, such as 'ask:"),
         (("--in-doubt", "ask:1m"), "in_doubt='ask:1m': is neither 'refuse' nor a time to ask within"),
         (("--in-doubt", "ask:0ms"), "in_doubt='ask:0ms': is not between 0 and 10 s"),
-        (("--in-doubt", "ask:2ms"), "in_doubt='ask:2ms': is not longer than a round trip of 0.002s, so nothing asks"),
+        (
+            ("--in-doubt", "ask:2ms"),
+            "in_doubt='ask:2ms': is not longer than a round trip of 0.002s, so no request asks",
+        ),
         (
             ("--in-doubt", "ask:5ms", "--policy", "naive"),
             "in_doubt='ask:5ms': has an effect only with a policy that grants allowances",

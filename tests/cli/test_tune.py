@@ -144,7 +144,10 @@ def test_requests_that_ask_are_simulated_and_told() -> None:
         (("--algorithm", "sundial"), "limit '40/10s': "),
         (("--limit", "10/s, 100/minute"), "limit '10/s, 100/minute', at character 7: several quotas"),
         (("--in-doubt", "ask"), "in_doubt='ask': is neither 'refuse' nor a time to ask within"),
-        (("--in-doubt", "ask:2ms"), "in_doubt='ask:2ms': is not longer than a round trip of 0.002s, so nothing asks"),
+        (
+            ("--in-doubt", "ask:2ms"),
+            "in_doubt='ask:2ms': is not longer than a round trip of 0.002s, so no request asks",
+        ),
         (("--plot", "tune.svg"), "plot='tune.svg': must end in .png or .html"),
         (("--plot", "nowhere/tune.png"), "plot='nowhere/tune.png': cannot be written: there is no such directory"),
     ],

@@ -146,7 +146,7 @@ def test_more_former_limits_than_can_be_kept_are_refused() -> None:
 
     assert 100 == len(document.customers["ada"].former)
     with pytest.raises(
-        InvalidContracts, match=r"customers\.ada: this customer would have 101 former limits .* 100 are"
+        InvalidContracts, match=r"customers\.ada: this customer would have 101 limits from former contracts .* 100 are"
     ):
         with_customer(document, "ada", said[-1], now_s=NOW_S + 1)
 

@@ -109,7 +109,7 @@ def test_a_fact_that_is_not_named_is_an_error() -> None:
     """It says which limit counts by it; a look leaves such limits out."""
     contracts = contracts_of({"p": {"limits": {"a": "5/hour", "b": {"limit": "5/hour", "by": "user"}}}}, unknown="p")
 
-    said = r"limit 'b' counts by 'user', which the request does not name; pass user=\.\.\., in a rule facts="
+    said = r"limit 'b' counts by 'user', which the request does not name; pass user=\.\.\., or in a rule facts="
     with pytest.raises(MissingFact, match=said):
         contracts.hit("acme")
     assert ["a"] == list(contracts.usages("acme"))

@@ -190,12 +190,12 @@ MISTAKES: dict[str, tuple[Table, str, str]] = {
     "a fact that is none": (
         changed("plans.free.limits.api", {"limit": "5/s", "by": ["a-b"]}),
         "plans.free.limits.api.by",
-        "no name of a fact",
+        "cannot be a fact's name",
     ),
     "a fact twice": (
         changed("plans.free.limits.api", {"limit": "5/s", "by": ["user", "user"]}),
         "plans.free.limits.api.by",
-        "names a fact twice",
+        "names the same fact twice",
     ),
     "a name that counts by something else in another plan": (
         changed("plans.free.limits.api", {"limit": "50/s", "by": "user"}),

@@ -62,7 +62,7 @@ def adopt(
         raise InvalidSetting(
             "hub",
             redacted(hub),
-            "is a hub whose wait after a loss of data cannot be ended; name a Redis or a broker of MQTT",
+            "is a hub that cannot be made to grant again after a loss of data; name a Redis or a broker of MQTT",
         )
 
     async def run() -> list[dict[str, Any]]:
@@ -77,9 +77,10 @@ def adopt(
 
 
 async def _adopt(opened: Adoptable, shard: int, named: set[str], tell: Callable[[str], object]) -> dict[str, Any]:
-    """Prints the state of one shard's data and, if `named` has their name, ends the shard's wait after a loss of data.
+    """Prints the state of one shard's data, and ends the shard's wait after a loss of data if the user wants that.
 
-    `tell` prints a sentence. Returns the state of the shard for JSON.
+    The user does if `named` contains the name of the present data, their generation. `tell` prints a sentence. Returns
+    the state of the shard for JSON.
     """
     data = await opened.data(shard)
     stands: dict[str, Any] = {"shard": shard, "waits": data.waits, **data._asdict(), "problem": ""}

@@ -92,7 +92,7 @@ class ContractDecision:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One limit that decides a request, with its limiter, the key under which it counts, and its switch."""
+    """One limit that decides a request: its limiter, the key under which it counts, and whether it is in shadow."""
 
     term: Term
     limiter: Limiter

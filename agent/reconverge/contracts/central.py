@@ -65,7 +65,7 @@ class CustomerRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The meaning of the values of each recorded request: their facts and limits; and how long a request takes."""
+    """Describes recorded requests: the facts and limits to which their values belong, and how long a request takes."""
 
     facts: tuple[str, ...] = ()
     """The names of the facts, in the order of `CustomerRequest.facts`."""

@@ -168,7 +168,7 @@ class Contracts:
         return self._document
 
     def replace(self, document: Document | Mapping[str, object], version: int = 0) -> None:
-        """Puts another document in force from the next decision on. Customers keep their use.
+        """Puts another document in force from the next decision on. What customers have used stays counted.
 
         A limit that has another algorithm or window in the new document begins with empty counts. So that a customer
         cannot use its quota twice, the document can list the former limit, which then stays in force for a while; a
@@ -530,7 +530,10 @@ class Contracts:
         self._standings = {}
 
     def _keep_pending(self) -> None:
-        """Drops all cached limits of former documents but provisional ones: a contract that is fetched needs them."""
+        """Drops the limits that are cached for former documents, except provisional ones.
+
+        These are needed when the customer's contract is fetched.
+        """
         formerly = self._formerly
         kept: dict[str, Standing] = {}
         for standings in reversed(formerly):

@@ -74,8 +74,8 @@ def checked(said: object) -> Document:
     unknown = table.unknown or REFUSED
     if unknown != REFUSED and _check_plan(unknown, plans, "unknown").lasts is not None:
         raise InvalidContracts(
-            f"the plan {unknown!r} ends after a time, which counts from `since`, and unknown customers have no "
-            "`since`; name a plan that does not end",
+            f"the plan {unknown!r} ends after a time that begins with a customer's `since`, which unknown customers do "
+            "not have; name a plan without `lasts`",
             "unknown",
         )
     customers: object = {} if table.customers is None else table.customers
@@ -101,13 +101,13 @@ def checked_customer(identity: object, said: object, plans: Mapping[str, Plan]) 
     _check_goes_with("until", table.until, "then", table.then, *path)
     if plan.lasts is not None and table.since is None:
         raise InvalidContracts(
-            f"is missing, but the plan {table.plan!r} ends after a time, which counts from `since`; write `since`",
+            f"is missing, but the plan {table.plan!r} lasts for a time that begins with `since`; write `since`",
             *path,
             "since",
         )
     if table.then is not None and plans[table.then].lasts is not None:
         raise InvalidContracts(
-            f"the plan {table.then!r} ends after a time, so `then` must not name it; name a plan that does not end",
+            f"the plan {table.then!r} ends after a time, so `then` must not name it; name a plan without `lasts`",
             *path,
             "then",
         )

@@ -49,7 +49,7 @@ class MissingFact(ReconvergeError, ValueError):
     def __init__(self, limit: str, fact: str, advice: str = "") -> None:
         self.limit = limit
         self.fact = fact
-        advice = advice or f"which the request does not name; pass {fact}=..., in a rule facts={{{fact!r}: ...}}"
+        advice = advice or f"which the request does not name; pass {fact}=..., or in a rule facts={{{fact!r}: ...}}"
         super().__init__(f"limit {limit!r} counts by {fact!r}, {advice}")
 
 
@@ -346,7 +346,7 @@ def _ending(refusing: Sequence[LimitStanding], in_force: Sequence[LimitStanding]
 
 
 def _wait_s(standing: LimitStanding) -> float:
-    """Returns the seconds until a refusing limit admits again; infinite for slots, as no one knows when work ends."""
+    """Returns the seconds until a refusing limit admits again; infinite for slots, as the end of work is unknown."""
     return inf if standing.term.limit.slots else standing.decision.retry_after
 
 

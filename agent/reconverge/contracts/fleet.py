@@ -46,7 +46,10 @@ def in_memory(asked: Asked) -> LimitStanding:
 
 
 def by_hub(asked: Asked, usage: FleetUsage) -> LimitStanding:
-    """Returns the state of one limit for a customer: its use by the hub's counts, its switch as on this node."""
+    """Returns the state of one limit for a customer: its use as the hub counts it, its switch as on this node.
+
+    The switch is whether the limit is on, off or in shadow.
+    """
     switched = asked.limiter.switched
     shadow, off = asked.shadow or switched == "shadow", "off" in (asked.switch, switched)
     return replace(standing_with(asked.term, asked.limiter.limit, usage), shadow=shadow, off=off)

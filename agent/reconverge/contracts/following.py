@@ -101,7 +101,7 @@ def _on_demand(contracts: Contracts, hold: str, meanwhile: Meanwhile, page_bytes
         from reconverge.contracts.on_demand.page_fetching import TABLE_BYTES, PagesOnDemand  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
         if hold == "on-demand" or page_bytes is not None or meanwhile != "unknown":
-            raise MissingExtra("holding customers on demand", error.name or "cachetools", "contracts") from error
+            raise MissingExtra("fetching contracts on demand", error.name or "cachetools", "contracts") from error
         logger.info(
             "reconverge: this node holds the contracts of all customers in memory, even if there are many, because the "
             "package cachetools is not installed"

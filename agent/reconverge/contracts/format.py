@@ -137,7 +137,7 @@ def _facts(said: object) -> tuple[str, ...]:
         if not isinstance(each, str) or not each.isidentifier():
             raise wrong(f"{shown(each)} cannot be a fact's name; use letters, digits and _, as in user or api_key")
     if len(set(facts)) < len(facts):
-        raise wrong(f"{shown(said)} names a fact twice; leave one out")
+        raise wrong(f"{shown(said)} names the same fact twice; leave one out")
     return tuple(facts)
 
 

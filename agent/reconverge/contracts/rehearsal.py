@@ -28,7 +28,7 @@ HOUR_NS: Final = 3600 * SECOND_NS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A group of one customer's requests that a change of contracts would all newly refuse, or all newly admit.
+    """A group of requests of one customer, all of which a change of contracts newly refuses, or newly admits.
 
     The same limits refuse all of them: limits of the new contracts if newly refused, else of the present ones.
     """

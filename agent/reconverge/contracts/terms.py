@@ -129,7 +129,7 @@ def _count_alike(one: Former, other: Former) -> bool:
 
 
 def _tightest(formers: Sequence[Former]) -> list[Former]:
-    """Returns, of the former limits that share their counts, only the one that admits least."""
+    """Of the former limits that share their counts, returns only the one that admits least."""
     tightest: list[Former] = []
     for each in sorted(formers, key=lambda former: former.limit.capacity):
         if not any(_count_alike(each, other) for other in tightest):

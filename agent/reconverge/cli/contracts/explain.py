@@ -170,7 +170,9 @@ def _facts(given: Sequence[str]) -> dict[str, str]:
         if not equals or not name or not value:
             raise InvalidSetting("--fact", each, "must be a name and a value, as in user=ada")
         if name == CUSTOMER:
-            raise InvalidSetting("--fact", each, "names the customer again, which the argument names; leave it out")
+            raise InvalidSetting(
+                "--fact", each, "names the customer again, as the argument IDENTITY does; leave it out"
+            )
         if name in facts:
             raise InvalidSetting("--fact", each, f"names {name} again; leave one out")
         facts[name] = value

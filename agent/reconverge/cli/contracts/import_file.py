@@ -54,7 +54,11 @@ def _imported(file: Path, source: str, customer: str | None) -> Imported:
         from reconverge.integrations.contracts.importing.refill_policies import imported_from_xml  # noqa: PLC0415  # likewise
 
         if customer is not None:
-            raise InvalidSetting("customer", customer, f"goes with --from {ENVOY}; an XML contract names its customer")
+            raise InvalidSetting(
+                "customer",
+                customer,
+                f"goes with --from {ENVOY}; an XML file names its customer itself, so leave it out",
+            )
         return imported_from_xml(file)
     raise InvalidSetting("from", source, f"is an unknown format; known: {', '.join(FORMATS)}{asked(source, FORMATS)}")
 

@@ -40,7 +40,7 @@ def publish(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Returns the table in a file of contracts. Raises InvalidConfiguration, with line and field."""
+    """Returns the content of a file of contracts as a dict. Raises InvalidConfiguration, with line and field."""
     from reconverge.integrations.config.positions import InvalidConfiguration, Source  # noqa: PLC0415  # needs an extra
 
     source = Source(file)

@@ -47,8 +47,8 @@ def set_customer(
 ) -> None:
     """Put a customer on a plan; settings that are not named here are as in the plan.
 
-    If the change makes a limit count in another way, the former limit also holds until the use counted by it has
-    expired.
+    If the change gives a limit another algorithm or window, the former limit also applies until no charge to it counts
+    any more.
     """
     said: dict[str, Any] = {"plan": plan, "limits": _limits(limit or []), "note": note}
     said |= _switches(switch or [])

@@ -119,7 +119,10 @@ class Crowd:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Returns, for `--json`, the fullest and the usual window of each phase by policy, and all windows."""
+        """Returns an object for `--json`, with the admissions of all windows.
+
+        It also has the fullest window of each phase, by policy, and the median window, by limiter.
+        """
         return {
             "quota": self._setup.limit.quota,
             "bound": dict(zip(self._setup.policies, self._bounds, strict=True)),

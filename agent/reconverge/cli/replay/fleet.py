@@ -54,7 +54,7 @@ class FleetFailed(ReconvergeError):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The requests to replay and the fleet that decides them. The limit's window is already compressed by `speed`."""
+    """The requests to replay and the fleet that decides them. The limit's window is already divided by `speed`."""
 
     requests: Sequence[RecordedRequest]
     limit: Limit

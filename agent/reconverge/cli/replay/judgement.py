@@ -210,7 +210,7 @@ def _missed(arrivals: list[DecidedRequest], ideal: Mapping[Place, int]) -> int:
 
 
 def _charges(outcome: ReplayOutcome, policy_number: int, arrivals: list[DecidedRequest]) -> list[TrueCharge]:
-    """Returns the charges of admitted requests, and the charges that settling added."""
+    """Returns the charges of admitted requests, and the costs that were charged when requests had ended."""
     charges = [charge_of(one) for one in arrivals if one.allowed]
     for node, hand in enumerate(outcome.hands):
         for index, hub_ns, epoch, slice_number in outcome.histories[node][policy_number].settled:

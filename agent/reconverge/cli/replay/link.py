@@ -174,7 +174,7 @@ async def _rounds() -> None:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, healed: asyncio.Event) -> None:
-    """Forwards bytes while the wire is whole; holds bytes that come while it is cut."""
+    """Forwards bytes while the wire is whole; while it is cut, holds the bytes back."""
     with contextlib.suppress(OSError):
         while chunk := await reader.read(CHUNK_BYTES):
             await healed.wait()

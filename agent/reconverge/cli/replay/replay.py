@@ -189,7 +189,7 @@ def _cuts(texts: list[str], nodes: int, seed: int) -> tuple[Cut, ...]:
 
 
 def _run_and_show(setup: Setup, trace: Path, limit: str, plot: Path | None, *, as_json: bool) -> bool:
-    """Replays the recording, draws it, and prints the figures. Returns whether every promise was kept."""
+    """Replays the recording, draws it, and prints the results. Returns whether every promise was kept."""
     with _progress_bar(setup) as watch:
         outcome = fleet.run(setup, watch)
     judgements = judge(outcome)

@@ -66,11 +66,13 @@ def asks_within_ns(in_doubt: str, *, policies: Sequence[Policy], round_trip_ns: 
         raise InvalidSetting(
             "in_doubt",
             in_doubt,
-            f"is not longer than a round trip of {round_trip_ns / SECOND_NS:g}s, so nothing asks; give a longer time",
+            f"is not longer than a round trip of {round_trip_ns / SECOND_NS:g}s, so no request asks; lengthen it",
         )
     if within_ns and all(policy.merged_only for policy in policies):
         raise InvalidSetting(
-            "in_doubt", in_doubt, "has an effect only with a policy that grants allowances; add one with --policy"
+            "in_doubt",
+            in_doubt,
+            "has an effect only with a policy that grants allowances; add one with --policy, such as balanced",
         )
     return within_ns
 

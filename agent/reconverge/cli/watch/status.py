@@ -45,12 +45,15 @@ class FleetStatus:
 
     @property
     def lost(self) -> int:
-        """Returns how many of the waiting shards have lost data for certain, because nodes remember earlier data."""
+        """Returns how many of the shards that grant nothing now have lost data for certain.
+
+        It is certain if nodes remember earlier data.
+        """
         return sum(each.waits and each.lost for each in self.shards)
 
     @property
     def ok(self) -> bool:
-        """Whether the hub has no problem, and no shard waits because it has lost data."""
+        """Whether the hub has no problem, and no shard has stopped granting because it has lost data."""
         return self.checkup.ok and not self.lost
 
 

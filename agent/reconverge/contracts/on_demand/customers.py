@@ -103,11 +103,11 @@ class OnDemandCustomers(Mapping[str, Customer]):
         """The number of look-ups of a customer whose page was not there."""
 
     def number_of(self, identity: str) -> int:
-        """Returns the number of the page that has the customer, if any page has it."""
+        """Returns the number of the page of contracts that has the customer, if any page has it."""
         return page_number(identity, len(self.digests))
 
     def knows(self, identity: str) -> bool:
-        """Returns whether this node has the customer's page, or has learnt that the customer has no contract."""
+        """Returns whether this node holds the page with the customer's contract, or knows that no page has one."""
         return self.number_of(identity) in self.held or identity in self._absent
 
     def meet(self, identity: str) -> bool:
@@ -128,7 +128,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         return False
 
     def arrival(self, identity: str) -> Future[None] | None:
-        """Returns a future that completes when the customer's page, or a new version of the contracts, has come.
+        """Returns a future that completes when the page of contracts with the customer has come, or a new version has.
 
         Returns None if the page has come already, or if too many requests wait for it.
         """
@@ -169,7 +169,10 @@ class OnDemandCustomers(Mapping[str, Customer]):
             self.formers[identity] = added
 
     def pending_of(self, number: int) -> list[str]:
-        """Removes and returns the customers of page `number` that have sent requests while the page was not held."""
+        """Removes and returns the customers of a page of contracts that have sent requests while it was not held.
+
+        `number` is the number of the page.
+        """
         return list(self._pending.pop(number, ()))
 
     def are_absent(self, identities: Iterable[str]) -> None:
@@ -179,7 +182,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
         self._absent |= dict.fromkeys(identities)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:
-        """Drops the names of customers for which `is_named` is true, except names on pages that are held.
+        """Drops the names of customers for which `is_named` is true, except names on pages of contracts that are held.
 
         Held pages are replaced when the next version of the contracts comes.
         """
@@ -191,7 +194,7 @@ class OnDemandCustomers(Mapping[str, Customer]):
             self.formers.pop(identity, None)
 
     def release(self, numbers: Iterable[int] | None = None) -> None:
-        """Completes the futures of all requests that wait for the pages `numbers`; with None, for any page."""
+        """Completes the futures of all requests that wait for the pages `numbers` of contracts; with None, for any."""
         for number in list(self._waiting) if numbers is None else numbers:
             for future in list(self._waiting.pop(number, {})):
                 if future.set_running_or_notify_cancel():  # from here on it cannot be cancelled any more

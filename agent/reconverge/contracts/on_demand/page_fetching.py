@@ -92,7 +92,7 @@ class PagesOnDemand(PagesOfHub):
     ) -> None:
         if bytes_max < TABLE_BYTES_MIN:
             raise InvalidSetting(
-                "page_bytes", bytes_max, f"must be at least {TABLE_BYTES_MIN}, which one page may take"
+                "page_bytes", bytes_max, f"must be at least {TABLE_BYTES_MIN} bytes, which one page may take"
             )
         super().__init__()
         self._decider = decider
@@ -205,7 +205,10 @@ class PagesOnDemand(PagesOfHub):
         return {digest: each for digest, each in found.items() if digest in known and digest_of(each) == digest}
 
     def _numbers_to_hold(self, pages: int) -> list[int]:
-        """Returns the numbers of the pages to hold once the next version, which has `pages` pages, is in force."""
+        """Returns the numbers of the pages to hold when the next version of the contracts is in force.
+
+        That version has `pages` pages of customers.
+        """
         customers = self.customers
         if customers is None:
             return sorted({page_number(identity, pages) for identity in self._decider.met()})
@@ -219,7 +222,7 @@ class PagesOnDemand(PagesOfHub):
         return same_pages and page is not None and page.digest == outline.customers[number]
 
     def _ancestors(self, number: int, pages: int) -> list[PackedPage]:
-        """Returns the held pages whose customers may be on page `number` when there are `pages` pages."""
+        """Returns the held pages whose customers may be on page `number` if there are `pages` pages of contracts."""
         customers = self.customers
         fewer = pages if customers is None else min(pages, len(customers.digests))
         return [page for each, page in list(self.held.items()) if each % fewer == number % fewer]
@@ -349,7 +352,7 @@ class PagesOnDemand(PagesOfHub):
         return None
 
     def _hold(self, customers: OnDemandCustomers, number: int, page: PackedPage) -> list[str]:
-        """Stores a page if there is room, or if one of its customers has sent requests.
+        """Stores a page of contracts if there is room, or if one of its customers has sent requests.
 
         Returns the customers that have sent requests before the page came.
         """

@@ -153,8 +153,8 @@ def formers_of(
     formers = still_apart(candidates, present)
     if len(formers) > FORMER_MAX:
         raise InvalidContracts(
-            f"this customer would have {len(formers)} former limits that still count, and at most {FORMER_MAX} are "
-            "possible; change the customer when some of these limits have ended",
+            f"this customer would have {len(formers)} limits from former contracts that still count, and at most "
+            f"{FORMER_MAX} are possible; change the customer when some of these limits have ended",
             "customers",
             identity,
         )

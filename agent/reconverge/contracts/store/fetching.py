@@ -34,11 +34,11 @@ INLINE_BYTES_MAX: Final = 64 * 1024
 
 
 class MissingPage(Exception):  # its name is a fact, as all names of errors are here
-    """Raised when the hub does not have a page that the index names."""
+    """Raised when the hub does not have a page of the contracts that their index, the signed list of pages, names."""
 
 
 class PageProblem(NamedTuple):
-    """A page that could not be fetched or read: its digest, and the error."""
+    """A page of the contracts that could not be fetched or read: its digest, and the error."""
 
     digest: str
     error: Exception
@@ -61,7 +61,7 @@ class PagesOfHub:
     async def _unread_of(
         self, store: ContractStore, outline: Outline, customers: Iterable[str], timeout_s: float | None
     ) -> dict[str, bytes]:
-        """Fetches the page of plans, if it is new, and the pages `customers`. Returns their bytes, by digest.
+        """Fetches the pages with the digests `customers` and, if new, that of plans; returns their bytes, by digest.
 
         Pages that an interrupted call has fetched are not fetched again.
         """
@@ -110,7 +110,7 @@ class PagesOfHub:
 
 
 class Pages(PagesOfHub):
-    """Fetches the pages of a document, and keeps all customers in memory."""
+    """Fetches the pages of a contracts document, and keeps all its customers in memory."""
 
     def __init__(self) -> None:
         super().__init__()

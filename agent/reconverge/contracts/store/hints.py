@@ -64,7 +64,7 @@ FORBIDDEN: Final = ("permission", "denied")
 
 
 class HintListener:
-    """Listens for hints of changed contracts, and computes when a reader reads the hub's index.
+    """Listens for hints of changed contracts, and computes when to read the hub's index, the list of their pages.
 
     Args:
         clock: the reader's clock.
@@ -218,7 +218,10 @@ class HintListener:
         return self._in_second > HEARD_MAX
 
     def _flooded(self, now_ns: int) -> None:
-        """Counts and logs a flood of hints. From now on the node reads the index in every interval, first at once."""
+        """Counts and logs a flood of hints. From now on, the node reads the index of the contracts in every interval.
+
+        The first read is at once.
+        """
         self.floods += 1
         if self._flooded_ns is None or now_ns - self._flooded_ns >= RENEWED_S * SECOND_NS:
             logger.warning(
@@ -233,7 +236,7 @@ class HintListener:
         self._wake()
 
     def miss(self, thread: _Listening, error: HubUnavailable) -> None:
-        """Logs that listening has failed with `error`; from now on the node reads the index in every interval."""
+        """Logs that listening has failed with `error`; from now on the node reads the hub's index in every interval."""
         if thread is not self._thread:
             return
         was_listening, self._listened_ns = self.listening, None

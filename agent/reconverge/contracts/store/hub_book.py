@@ -297,13 +297,13 @@ class HubBook(ChangingBook):
             return await self._pages.document(self._store, outline)
         except MissingPage as error:
             raise UnverifiedDocument(
-                LOST, f"the hub does not have the page {str(error)[:16]}...; publish the contracts again"
+                LOST, f"the hub has lost the page {str(error)[:16]}... of them; publish the contracts again"
             ) from None
         except (DamagedPage, InvalidContracts) as error:
-            raise UnverifiedDocument(LOST, f"a page {error}") from None
+            raise UnverifiedDocument(LOST, f"a page of the contracts {error}") from None
 
     async def _history(self, index: Index) -> list[dict[str, Any]]:
-        """Returns the entries of the last changes, the newest first, up to the first one whose page is lost."""
+        """Returns the history entries of the last changes, the newest first, up to the first one whose page is lost."""
         entries = []
         for digest in index.history:
             entry = await self._entry(digest)
@@ -314,7 +314,7 @@ class HubBook(ChangingBook):
         return entries
 
     async def _entry(self, digest: str) -> dict[str, Any] | None:
-        """Returns the entry of one change; None if its page is lost or damaged."""
+        """Returns the history entry of one change; None if its page at the hub is lost or damaged."""
         if digest not in self._entries:
             try:
                 self._entries[digest] = table_in(await fetched_page(self._store, digest), digest)

@@ -60,7 +60,7 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A document divided into pages: its outline, and the pages in bytes."""
+    """A contracts document divided into pages: its outline (the list of pages), and the pages in bytes."""
 
     outline: Outline
     pages: Mapping[str, bytes]
@@ -68,12 +68,12 @@ class Divided:
 
 
 def digest_of(payload: bytes) -> str:
-    """Returns the digest by which a page is found: the SHA-256 of its bytes, in hexadecimal."""
+    """Returns the digest under which a page of contracts is stored: the SHA-256 of its bytes, in hexadecimal."""
     return sha256(payload).hexdigest()
 
 
 def page_number(identity: str, pages: int) -> int:
-    """Returns the number of the page, of `pages` pages, that has the customer; the same in all processes."""
+    """Returns which of `pages` pages of contracts has the customer, by number; the same in all processes."""
     return sha256(identity.encode("utf-8", "surrogatepass")).digest()[0] % pages
 
 

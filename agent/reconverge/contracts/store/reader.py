@@ -275,8 +275,8 @@ class ContractsReader(Reader[Index, ContractStore]):
     def _payloads(self) -> dict[str, bytes] | None:
         """Returns the held pages of the contracts in force, in bytes by digest.
 
-        Returns None if no contracts of the hub are in force, or if the bytes would not have the digests of the index,
-        because another version of this program wrote the pages.
+        Returns None if no contracts of the hub are in force, or if the bytes would not have the digests that the index
+        names, because another version of this program wrote the pages.
         """
         index = self.in_force
         if index is None:
