@@ -143,13 +143,13 @@ def test_a_document_that_fits_on_no_pages_is_refused() -> None:
         f"c{number}": checked_customer("ada", {"plan": "free", "note": "é" * 1000}, document.plans)
         for number in range(12_000)
     }
-    with pytest.raises(InvalidContracts, match=r"^the customers on one of 256 pages take \d+ bytes, and a page may"):
+    with pytest.raises(InvalidContracts, match=r"^the customers on one of 256 pages take \d+ bytes, and at most"):
         divided(Document(document.plans, notes, document.unknown))
     costs = {f"a kind of request, {number}": 1 for number in range(100)}
     limits = {f"limit-{number}": {"limit": "1/second", "costs": costs} for number in range(100)}
     said = {"plans": {"free": {"limits": limits}}}
     with pytest.raises(
-        InvalidContracts, match=r"^the plans take \d+ bytes, and a page may have 262144; shorten entries$"
+        InvalidContracts, match=r"^the plans take \d+ bytes, and at most 262144 fit; shorten entries$"
     ):
         divided(checked(said))
 

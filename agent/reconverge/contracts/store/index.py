@@ -110,9 +110,13 @@ INDEX: Final = Format(MAGIC, _index)
 
 def _digests(name: str, said: object, most: int) -> tuple[str, ...]:
     if not isinstance(said, list) or not 1 <= len(said) <= most:
-        raise InvalidDocument(f"must be a list of 1 to {most} digests, not {shown(said)}", name)
+        raise InvalidDocument(
+            f"must be a list of 1 to {most} digests of pages, not {shown(said)}; publish the contracts again", name
+        )
     digests: Sequence[object] = said
     for each in digests:
         if not isinstance(each, str) or len(each) != DIGEST_LENGTH or not _DIGITS.issuperset(each):
-            raise InvalidDocument(f"{shown(each)} is no digest, which has {DIGEST_LENGTH} hexadecimal digits", name)
+            raise InvalidDocument(
+                f"{shown(each)} is no digest of {DIGEST_LENGTH} hexadecimal digits; publish the contracts again", name
+            )
     return tuple(each for each in digests if isinstance(each, str))

@@ -192,4 +192,4 @@ def _customer_pages(customers: Mapping[str, Any], pages: int) -> list[bytes]:
 
 def _check_length(payload: bytes, what: str) -> None:
     if len(payload) > PAGE_BYTES_MAX:
-        raise InvalidContracts(f"{what} {len(payload)} bytes, and a page may have {PAGE_BYTES_MAX}; shorten entries")
+        raise InvalidContracts(f"{what} {len(payload)} bytes, and at most {PAGE_BYTES_MAX} fit; shorten entries")
