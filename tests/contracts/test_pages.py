@@ -148,9 +148,7 @@ def test_a_document_that_fits_on_no_pages_is_refused() -> None:
     costs = {f"a kind of request, {number}": 1 for number in range(100)}
     limits = {f"limit-{number}": {"limit": "1/second", "costs": costs} for number in range(100)}
     said = {"plans": {"free": {"limits": limits}}}
-    with pytest.raises(
-        InvalidContracts, match=r"^the plans take \d+ bytes, and at most 262144 fit; shorten entries$"
-    ):
+    with pytest.raises(InvalidContracts, match=r"^the plans take \d+ bytes, and at most 262144 fit; shorten entries$"):
         divided(checked(said))
 
 

@@ -55,7 +55,7 @@ def adopt(
 ) -> None:
     """Let a hub that has lost its data grant again, before all windows and leases from before the loss are over.
 
-    Without --generation the command changes nothing: it shows the loss, and the cost of adopting it.
+    Without --generation the command changes nothing: it shows the loss, and the cost of not waiting any longer.
     """
     opened = _open(hub, namespace)
     if not isinstance(opened, Adoptable):

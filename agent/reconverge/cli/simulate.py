@@ -194,7 +194,7 @@ def _asking(fleet: Fleet, in_doubt: str, policies: Sequence[Policy]) -> Fleet:
 
 
 def _by_quota(experiment: Experiment) -> list[Experiment]:
-    """Returns copies of the experiment, one for each quota of its limit, by which the copy is judged."""
+    """Returns copies of the experiment; each is judged by another one of the limit's quotas."""
     return [replace(experiment, judged=number) for number in range(len(experiment.fleet.quotas))]
 
 

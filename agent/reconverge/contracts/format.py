@@ -224,7 +224,7 @@ Kind = Annotated[str, Field(min_length=1)]
 
 
 class Table(BaseModel):
-    """The base class of all tables of a contracts document: unknown fields are errors, and types are strict."""
+    """The base class of all models of a contracts document: unknown fields are errors, and types are strict."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 

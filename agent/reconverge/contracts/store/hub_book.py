@@ -297,7 +297,7 @@ class HubBook(ChangingBook):
             return await self._pages.document(self._store, outline)
         except MissingPage as error:
             raise UnverifiedDocument(
-                LOST, f"the hub has lost the page {str(error)[:16]}... of them; publish the contracts again"
+                LOST, f"the hub has lost a page of contracts, {str(error)[:16]}...; publish the contracts again"
             ) from None
         except (DamagedPage, InvalidContracts) as error:
             raise UnverifiedDocument(LOST, f"a page of the contracts {error}") from None
