@@ -34,7 +34,7 @@ class Board:
         return max(0, self._until_us - hub_us) / SECOND_US
 
     def leave(self, name: str, payload: bytes, keep_s: float, hub_us: int) -> bool:
-        """Stores the snapshot of a node. Returns False, and does not, if no console is open or the board is full.
+        """Stores the snapshot of a node and returns True; returns False if no console is open or the board is full.
 
         The first snapshot under a new name also removes expired snapshots.
         """

@@ -72,15 +72,15 @@ KINDS: Final = {
 }
 """For each algorithm, the number of its kind; algorithms of one kind are merged in the same way."""
 CELL_KINDS: Final[dict[str, int | str]] = {**KINDS, **{algorithm: algorithm for algorithm in PACED}}
-"""For each algorithm, its part of the names of cells. Paced limits are merged like buckets, but counted in other units,
-so they have cells of their own."""
+"""For each algorithm, the part of a cell's name that stands for it. Paced limits are merged like buckets, but counted
+in other units, so they have cells of their own."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 """The most bytes of an answer that is decoded; an answer to 256 cells takes 18 kB or 33 kB."""
 ANSWER_HEADER: Final = Struct("<HBBIqI")
 RECALLS_FOLLOW: Final = b"\0"
 """The byte between an answer's generation and its recalls (requests to report keys); left out if there are none."""
 AMOUNTS: Final = {4: False, 8: True}
-"""For each size of an amount in bytes, whether the rows are wide."""
+"""Whether rows are wide, for each number of bytes that an amount may have."""
 PROBLEM_LENGTH_MAX: Final = 200
 _FIRST_FIELDS: Final = LimitReport._fields.index("interval_us") - LimitReport._fields.index("window_us")
 """How many of a limit's fields, after its name and algorithm, are always sent. Later fields (intervals, regions) are

@@ -52,23 +52,26 @@ class MemoryHub:
     ) -> None:
         self._clock = clock or SystemClock()
         self._lock = new_lock(whole=True)
-        """Held while the hub's data change, as each agent of a process exchanges in a thread of its own."""
+        """A lock, held while the hub's data change, because each agent of a process exchanges in a thread of its own.
+        """
         self._new_name = new_name
         self._max_cells = max_cells
         self._shards = [LedgerShard(generation=new_name(), cells_max=max_cells) for _ in range(shards)]
         self._posted: tuple[bytes, int] | None = None
-        """The published settings, and the end of their time in nanoseconds of the clock."""
+        """The published settings, and until when they are kept, in nanoseconds of the clock."""
         self._usage = MemoryUsage(self._clock, shards=shards)
         self._orders = Orders()
         self._board = Board()
         self._mark = ("", 0)
-        """The mark of the secret with which keys are hashed, and the end of its time in nanoseconds of the clock."""
+        """The mark (a hash) of the secret with which keys are hashed, and until when it is kept, in nanoseconds of the
+        clock."""
         self._index: tuple[bytes, int] | None = None
-        """The index of the contracts, and the end of its time in nanoseconds of the clock."""
+        """The index of the contracts, and until when it is kept, in nanoseconds of the clock."""
         self._listeners: dict[MemoryHints, None] = {}
         """The listeners for changes of the index."""
         self._pages: dict[str, tuple[bytes, int]] = {}
-        """The pages of contracts by digest, each with the end of its time; a new page removes expired ones."""
+        """The pages of contracts by digest, each with the moment until which it is kept; a new page removes expired
+        ones."""
 
     @property
     def shards(self) -> int:

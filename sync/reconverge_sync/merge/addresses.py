@@ -6,8 +6,8 @@
 # sketch of a fleet is the highest rank of each register over all nodes: the same as if one node had met all addresses,
 # so an address that comes to ten nodes counts once. To merge a report twice or late therefore changes nothing.
 #
-# Ranks can be compared only where addresses were hashed alike, so each secret has sketches of its own. All nodes take
-# the secret that shard 0 keeps; where it is lost, they go on with the next one, in new sketches.
+# Ranks can be compared only if addresses were hashed with the same secret, so each secret has sketches of its own. All
+# nodes take the secret that shard 0 keeps. If that is lost, they take the next one, and fill new sketches.
 #
 # Hours are dated by nodes, and bounded by the hub's clock: one node whose clock is wrong can neither begin any number
 # of hours nor make the hub forget those of others.
@@ -31,7 +31,7 @@ class AddressShard:
         self._sketches_max = sketches_max
         self._sketches: dict[tuple[int, bytes], dict[str, bytearray]] = {}
         self.secret = b""
-        """At shard 0, the first proposed secret with which nodes hash addresses; empty before."""
+        """At shard 0, the secret with which all nodes hash addresses: the first that was proposed; empty before."""
 
     def note(self, report: AddressReport, *, hub_us: int) -> int:
         for key in [key for key in self._sketches if counted_us(Period(HOUR, key[0]), SKETCHES_RETENTION)[1] <= hub_us]:

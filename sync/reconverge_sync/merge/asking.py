@@ -85,14 +85,14 @@ again."""
 JOINING = 16
 """After this many batches of a node, all nodes that were started at the same time have joined."""
 NODES_MIN = 4
-"""For any key, a fleet of as many nodes or more counts as at least this many, as nodes with few requests for the key
-come and go."""
+"""In a fleet of this many nodes or more, at least this many count as nodes of any key, because nodes with few requests
+for a key come and go."""
 UNIT_WEIGHT = 8
 """Each new cost of a request that asks moves the mean cost by an eighth of their difference; a mean of 1, as at the
 beginning, becomes the new cost at once."""
 CHEAP = 3
-"""The hub grants no key to single requests that admits more of them than this for each node and interval. Their asks
-would cost much more than the exchanges that they replace."""
+"""The hub grants no key to single requests if its limit admits more requests than this for each node and interval.
+Their asks would cost much more than the exchanges that they replace."""
 
 
 def nodes_of(cell: LedgerCell, live: int, sequence: int) -> int:
@@ -160,8 +160,8 @@ class HubAsk:
     def move_in(self, cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, fill: Fill) -> None:
         """For a bucket, moves the level at the node into the hub's own bucket; the answer informs the node.
 
-        Then clears the entry's ask, so that nothing is saved up for it, because the request waits for this answer only.
-        The ask stays for slots, and for a bucket of which other nodes hold allowances, as these do not end with a
+        Then clears the entry's ask, because the request waits for this answer only, so the hub need save nothing up for
+        it. The ask stays for slots, and for a bucket of which other nodes hold allowances, as these do not end with a
         window.
         """
         if rule.bucket:
@@ -227,7 +227,7 @@ class HubAsk:
         entry.debt = 0
 
     def with_ask(self, answer: CellAnswer, entry: Entry, rule: LimitRule) -> CellAnswer:
-        """Returns `answer` with the mark that the hub keeps the key, and with the granted amount as its allowance.
+        """Returns `answer` for a key that the hub keeps: marked as such, and with the granted amount as its allowance.
 
         The use in the returned answer includes vouchers of other nodes: amounts granted to single requests that asked.
         """

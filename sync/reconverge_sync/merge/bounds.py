@@ -29,8 +29,8 @@ LEASE_MAX_US: Final = 60 * DAY_US
 """The longest lease that can be declared, in microseconds: a bridge between regions declares seven weeks."""
 INTERVAL_MAX_US: Final = DAY_US
 DEBT_MAX: Final = 10
-"""A bucket counts as filled to at most this multiple of its capacity, or of its quota if that is larger. A higher level
-would only keep it full for longer after its node has gone."""
+"""The highest level at which a bucket counts, as a multiple of its capacity, or of its quota if that is larger. A
+higher level would only keep it full for longer after its node has gone."""
 NEEDS_MAX: Final = 100
 """The largest need of a paced limit that counts, as a multiple of the capacity."""
 NEED_MAX_MILLI: Final = 10**15
@@ -88,7 +88,7 @@ class Fill(NamedTuple):
     """
 
     most_milli: int
-    """The higher of two bounds: by the limit as the node declares it now, and as it declared it when it got its
+    """The higher of two bounds: for the limit as the node declares it now, and as it was declared when the node got its
     allowance."""
     own_milli: int
     """The level of the node's own bucket by its last report."""

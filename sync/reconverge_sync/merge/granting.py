@@ -22,8 +22,8 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # Asks are whole. What a node had to refuse because it did not fit into its allowance is its ask. Two nodes that ask for
 # 10 and get 6 each could both admit nothing, for ever. So the hub meets an ask whole or not at all, and the oldest one
 # first: it saves up what comes free for that ask (`LedgerCell.first`, `LedgerCell.reserved`), and grants none of it to
-# others. A request that waits was asked for once, long ago maybe, and its node's part of the last unit may be less than
-# a request: it is met all the same, or nodes that wait would share what is free for ever, each too little of it.
+# others. A node's share of the last free unit may be less than a request. An ask is met all the same: otherwise waiting
+# nodes would for ever divide what is free, and each would get too little.
 #
 # The overdraft is what the fleet may use beyond the capacity. What allowances, departed nodes, and use that is covered
 # by neither an allowance nor an overdraft take beyond the capacity counts as overdraft that is granted. Without
@@ -131,7 +131,10 @@ def _raise_overdraft(cell: LedgerCell, entry: Entry, rule: LimitRule, capacity: 
 
 
 def _raise(cell: LedgerCell, node: str, entry: Entry, target: float, pool: float, used: float, free: int) -> int:
-    """Returns by how much to raise the node's allowance; its ask, if it is the oldest, is met in full or not at all."""
+    """Returns by how much to raise the node's allowance.
+
+    The oldest ask (a cost that did not fit into an allowance) is met in full or not at all.
+    """
     head = entry.allowance - used
     wanted = ceil(target - head)
     if not 0 < entry.ask <= pool:

@@ -1,4 +1,4 @@
-"""Puts a node's new report of a cell in the place of the last one: its reset, the allowances given back, its counts."""
+"""Replaces a node's last report of a cell by a new one: applies its reset, takes back allowances, stores its counts."""
 
 from __future__ import annotations
 

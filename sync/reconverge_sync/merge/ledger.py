@@ -25,29 +25,29 @@ then the merge rule counts them anew. `exchange.lua` keeps the same numbers in a
 #   departure joins `current`; `previous` is never prolonged. With one part, nodes that leave now and then would
 #   prolong the use of all that left before, again and again.
 #
-# The rate of a bucket is divided as its capacity is, and no part of it may be used twice. A node drains by its
-# allowance and by nothing else: what it has in use beyond that, its debt, does not drain there. The hub's own bucket
-# drains by the rest. So what departs has drained by its allowance until it departs, and not by its debt: the hub's
-# bucket has had that part. What the hub's bucket did not need since the last merge (`LedgerCell.spare_milli`) is
-# unused, and drains what departs from the moment on at which its node could charge nothing any more: its vouchers drain
-# by nothing else. Two nodes of one limit may declare different bursts; what drains is then reckoned by the smaller part
-# of each.
+# The rate of a bucket is divided as its capacity is, and no part of the rate may be used twice. A node's bucket drains
+# by the node's allowance and by nothing else: its debt (use beyond the allowance) does not drain there. The hub's own
+# bucket drains by the rest of the rate. So the bucket of a node that departs has drained by its allowance, and not by
+# its debt: the hub's bucket has used that part of the rate. The part that the hub's bucket did not need since the last
+# merge (`LedgerCell.spare_milli`) is unused. It drains a departed node's bucket from the moment on at which that node
+# could charge nothing any more; vouchers (grants to single requests) drain in no other way. If two nodes of one limit
+# declare different bursts, each drains by the smaller part of the two.
 #
 # A key that begins without a part of its capacity (`initial`) has that part in DEPARTED from the start, where it drains
 # as use does (`LedgerCell.withhold`). A key is new if the hub does not know it; nodes forget keys too easily to judge.
 # So the hub remembers such keys for REMEMBERED_US.
 #
-# Slots, of a limit on what is in progress, are counted as a fixed window is that never ends: a node's `current` is what
-# it has in progress, and each report replaces it. Only a departure differs: the hub counts nothing of what a node whose
-# lease is over has in progress, as the node starts nothing new then, and the slots of a process that was killed would
-# never come back. A node that leaves gives back what it does not use at once, and what it has in progress counts until
-# its lease is over, as that goes on behind its farewell. A node that comes back reports what it still has in progress
-# without an allowance, as a debt.
+# Slots (of a limit on work in progress) are counted like a fixed window that never ends: a node's `current` is what it
+# has in progress, and each report replaces it. Only a departure differs. When a node's lease is over, the hub no longer
+# counts what the node has in progress: the node starts nothing new then, and the slots of a process that was killed
+# would never come free. A node that leaves gives back its unused slots at once. What it has in progress goes on after
+# its last report, so that counts until its lease is over. A node that comes back reports what it still has in progress
+# as a debt, without an allowance.
 #
-# What nodes bring along may be more than there is: after a loss of data, after a move from another hub, when a loan has
-# ended or a quota was lowered. The ledger keeps it, because the node may be using it; but `LedgerCell.answer` tells
-# each node of no more than there is room for. If the ledger were cut at once and the answer got lost, the difference
-# would be granted to another node while the first still uses it.
+# The allowances that nodes report may sum to more than the capacity: after a loss of data, after a move from another
+# hub, when a loan has ended or a quota was lowered. The ledger keeps them, because nodes may be using them; but
+# `LedgerCell.answer` grants each node no more than there is room for. If the ledger were cut at once and the answer got
+# lost, the difference would be granted to another node while the first still uses it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -69,12 +69,13 @@ class NodeRecord:
     lease_us: int
     gone: bool
     heard_us: int = 0
-    """As in the batch: until when the node certainly heard the hub."""
+    """The hub's time in the last answer that the node is known to have received (`Batch.heard_us`)."""
     apart_from_us: int = 0
     apart_until_us: int = 0
-    """Between these moments the node may have opened sealed shares before it came back; see `merge/sealing.py`."""
+    """Between these moments the node may have been without answers, and so have used sealed shares; see
+    `merge/sealing.py`."""
     back_us: int = 0
-    """The hub's time in the first answer that the node heard when it came back."""
+    """The hub's time in the first answer that the node received after that."""
 
 
 @dataclass(slots=True)
@@ -107,8 +108,8 @@ class LimitRule:
     """Whether a charge counts in full until its window or its slot ends: in fixed windows and for slots."""
     bucket: bool
     dated: bool
-    """Whether each charge expires at a date of its own; of these a node reports only its use, and for how long it
-    counts at most."""
+    """Whether each charge expires at a date of its own. A node then reports the sum of its charges, and for how long
+    they count at most."""
     overshoot_milli: int
     first_hit: bool = False
     stepwise: bool = False
@@ -180,7 +181,7 @@ class LimitRule:
         return min(self.lease_us or batch.lease_us, batch.lease_us)
 
     def may_be_silent(self, batch: Batch) -> bool:
-        """Returns whether the node of `batch` may be silent about a key of this limit that is charged."""
+        """Returns whether the node of `batch` may leave charged keys of this limit out of its reports for a while."""
         return longest_silence(self.window_us, self.pace_us(batch), SILENCE_MAX_S * 1_000_000) > 0
 
     def own_lease_us(self, batch: Batch) -> int:
@@ -264,10 +265,10 @@ class Entry:
     current_until_us: int = 0
     """For charges with dates, the moment at which `current` counts no more."""
     previous_until_us: int = 0
-    """For charges with dates of departed nodes, the moment at which `previous` counts no more; of a node, the moment
-    before which none of `current` expires."""
+    """For charges with dates: in the entry of departed nodes, the moment at which `previous` counts no more; in a
+    node's entry, the moment before which no part of `current` expires."""
     lease_us: int = 0
-    """The lease of the allowances in microseconds, if it is shorter than the lease of the node's name; else 0."""
+    """The lease of these allowances in microseconds, if it is shorter than the node's own lease; else 0."""
     vouchers: int = 0
     """The part of the allowance that was granted to single requests that asked; see `floats`."""
 
@@ -342,7 +343,7 @@ class Entry:
         return min(self.previous_until_us, self.current_until_us if self.current > 0 else WHOLE_MAX)
 
     def depart(self, rule: LimitRule, cell: LedgerCell, hub_us: int, idle_us: int) -> None:
-        """Takes the allowances from a node that has gone; counts as used the part that it may have used unreported."""
+        """Takes back the allowances of a node that has gone; counts as used what it may have used without a report."""
         counts = rule.bounded and (rule.bucket or hub_us - idle_us <= rule.counts_for_us)
         held = self.allowance + self.overdraft if counts else 0
         if rule.slots:
@@ -436,20 +437,21 @@ class LedgerCell:
     active: int = 0
     vouchers: int = 0
     carry_milli: float = 0.0
-    """The fraction of a thousandth by which the hub's own bucket has drained, as of `filled_us`, but which was not yet
-    taken off."""
+    """The fraction of a thousandth by which the hub's own bucket has drained up to `filled_us`, and by which its level
+    has yet to be lowered."""
     spare_milli: int = 0
     """By how much more the hub's own bucket could have drained between the last two merges if it had been fuller, in
     thousandths."""
     spare_share: int = 0
-    """The part of the capacity by whose rate the hub's own bucket drained between the last two merges."""
+    """The part of the capacity that was no node's allowance between the last two merges; the hub's own bucket drained
+    by its part of the rate."""
     unit: int = 1
     """The mean cost of recent requests that asked the hub; see `merge/asking.py`."""
 
     def keep(self, lives_us: int, hub_us: int) -> None:
         """Makes the key's counts expire no earlier than `lives_us` microseconds from now.
 
-        If that changes the time, adds a quarter of `lives_us`, so that a changed time has to be stored seldom.
+        A later end is set a quarter of `lives_us` later still, so that the stored end has to be changed seldom.
         """
         if self.expires_us < hub_us + lives_us:
             self.expires_us = hub_us + lives_us + lives_us // 4
@@ -472,12 +474,15 @@ class LedgerCell:
         return self.reset_us == 0 or hub_us - self.reset_us > rule.counts_for_us
 
     def go_to(self, rule: LimitRule, epoch: int) -> None:
-        """Moves the key into the window `epoch`, unless that is the window before its own, as in a late report."""
+        """Moves the key into the window `epoch`, unless that is the window just before the present one.
+
+        A late report may be of that window.
+        """
         if epoch > self.epoch or epoch < self.epoch - 1:
             self.roll(rule, epoch)
 
     def begins_us(self, rule: LimitRule) -> int:
-        """Returns when the key's window begins, for windows of one length, end to end."""
+        """Returns when the key's present window begins; only for windows of one length, without gaps between them."""
         return self.epoch * rule.window_us
 
     def roll(self, rule: LimitRule, epoch: int) -> None:

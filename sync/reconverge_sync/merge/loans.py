@@ -8,9 +8,10 @@ In Redis, `exchange.lua`, `wishes.lua` and `lend.lua` keep the same data, in the
 # A region's hub grants its own part of a capacity, and its loans beyond that. A loan can be lowered at any
 # moment, but counts as held until nodes have given it back: the ledger keeps the higher allowances, answers contain
 # lower ones, and `lend` returns the amount held: the loan, or the allowances and debts beyond the region's own part
-# less what other lenders have lent, if that is more. Loans raise allowances alone: in a base the next window would
-# begin with a loan that may have ended by then. They are kept by lender, so two bridges need no election: what each
-# lends is added up. A message that is late brings a sequence number or an end that has passed.
+# less what other lenders have lent, if that is more. Loans raise the allowances of the present window alone: the next
+# window would begin with a loan that may have ended by then. They are kept by lender, so two bridges need no election:
+# the amounts that they lend are added up. A late message has no effect: its sequence number is old, or its loans have
+# ended.
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ WISHES_MAX: Final = 1000
 LENDERS_MAX: Final = 8
 """The most lenders of one key; a call of a further lender changes nothing."""
 PACES: Final = 4
-"""The most intervals by which a node may report a key later than its lease and its use of the limit require."""
+"""For how many sync intervals a key stays on the list beyond the time in which its use and its leases run out: a node
+may report the key that late."""
 
 Identity = tuple[str, str, int, str]
 
@@ -140,7 +142,7 @@ class Lending:
 
 
 def carrying_milli(rule: LimitRule, demand_milli: int) -> float:
-    """Returns the use that a steady demand of `demand_milli` per second keeps in force, in thousandths of a unit."""
+    """Returns the use that counts at any moment of a steady demand of `demand_milli` per second, in thousandths."""
     return float(demand_milli) * rule.window_us / 1_000_000 * rule.capacity / rule.quota
 
 

@@ -1,8 +1,8 @@
 """Operators' orders: to erase keys, and to end the time in which a hub that has lost its data grants nothing.
 
-Keys of erased identities are dropped, and the orders to erase them kept; scripts do the same in Redis. The comments in
-`reconverge/hub/erasing.py` explain it. A key is dropped when no live node has an entry for it. The use that the key
-still has then is the use of departed nodes, and is erased with it.
+The hub drops keys of erased identities, and keeps the orders to erase them, as `reconverge/hub/erasing.py` explains;
+scripts do the same in Redis. A key is dropped when no live node has an entry for it. Any use that it still has is that
+of departed nodes, and is erased with it.
 """
 
 # Theory of operation of ending that time.
@@ -16,10 +16,10 @@ still has then is the use of departed nodes, and is erased with it.
 # had left before the loss. An operator can, or can accept the price: the use of such nodes, before and meanwhile, may
 # be admitted once more.
 #
-# How it works. The data go on as if they had begun so long ago that no wait is left (`ADOPTED_US`), and stay lost: a
-# node that comes back from before the loss begins no other wait. Each cell's own wait ends. If a node reports
-# allowances from before, its cells wait as briefly as those of a limit that is not strict. All of this is part of the
-# data, and is gone after the next loss.
+# How it works. The data are treated as if they had begun so long ago that no wait is left (`ADOPTED_US`). They stay
+# marked as lost, so that a node that comes back from before the loss begins no other wait. Each cell's own wait ends.
+# If a node reports allowances from before the loss, its cells wait as briefly as those of a limit that is not strict.
+# All of this is part of the data, and is gone after the next loss.
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def data_of(shard: LedgerShard, hub_us: int) -> HubData:
 
 
 def refusal(data: HubData, generation: str) -> str:
-    """Returns why the loss of data cannot be adopted, in a sentence; an empty string if it can be adopted."""
+    """Returns a sentence about why an operator cannot adopt the loss of data; an empty string if that is possible."""
     if not data.generation:
         return "no node has reported to the hub yet, so there is nothing to adopt"
     if data.generation != generation:
@@ -88,11 +88,14 @@ class Orders:
     """The orders to erase identities, as a hub stores them."""
 
     _at_us: dict[str, int] = field(default_factory=dict[str, int])
-    """The moment of each order by the mark of its identity, the oldest order first."""
+    """The moment of each order by its mark (the hash of the identity to erase), the oldest order first."""
     _latest_us: int = 0
 
     def give(self, marks: Sequence[str], hub_us: int) -> int:
-        """Stores an order for each mark; returns the moment of the last order, in microseconds of the hub's clock."""
+        """Stores, for each mark (the hash of an identity), an order to erase that identity.
+
+        Returns the moment of the last order, in microseconds of the hub's clock.
+        """
         for mark in marks:
             self._latest_us = max(hub_us, self._latest_us + 1)
             self._at_us.pop(mark, None)
@@ -108,7 +111,7 @@ class Orders:
 
 
 def drop_keys(shard: LedgerShard, identities: Iterable[Identity], hub_us: int) -> tuple[int, int]:
-    """Drops the keys among `identities` that no live node has; returns how many were dropped, and how many stay."""
+    """Drops those of the keys `identities` that no live node has; returns how many were dropped, and how many stay."""
     dropped = kept = 0
     shard.recalls.kept.clear()  # these name keys, too; at worst, a node lacks something for a while
     for identity in identities:

@@ -1,4 +1,4 @@
-"""Stores the keys of which a node lacks capacity that other nodes hold unused, so that these nodes hear of the need."""
+"""Stores the keys of which one node lacks capacity while others hold it unused, so that these learn of the need."""
 
 # Theory of operation.
 #
@@ -6,8 +6,9 @@
 # (`kernel/reporting/silence.py`). If traffic moves to another node meanwhile, that node lacks what the silent one
 # holds. The hub only answers batches, so it cannot ask for it.
 #
-# How it works. If a merge grants less than a node needs, while others hold more than they need, the key is noted. The
-# next answer to each other node contains all keys noted since that node's previous batch, with the needs of all nodes;
+# How it works. If a merge grants less than a node needs, while others hold more than they need, the hub recalls the
+# key: it notes it, and the next answer to each other node contains all keys noted since that node's previous batch,
+# with the needs of all nodes;
 # and a node that holds something of such a key reports it as soon as it may exchange. Even a node with nothing to
 # report sends a batch each second. A recall whose answer is lost is noted again an interval later, if the lack lasts;
 # until then requests are refused that fit, and nothing is admitted that does not.
@@ -30,9 +31,10 @@ RECALLS_MAX: Final = 64
 RECALLED_FOR_US: Final = 10_000_000
 """For how many microseconds a recall is kept."""
 NEEDS_LACKED: Final = 4
-"""A node lacks headroom if it has less than so many times the cost that is expected until its next exchange."""
+"""A node lacks capacity if it may use less than this many times the cost that is expected until its next exchange."""
 SURPLUS: Final = 0.25
-"""A key is recalled if the other nodes do not need this fraction of what they hold, or all that a node lacks."""
+"""A key is recalled if the other nodes hold, beyond their own needs, all that a node lacks, or this fraction of what
+they hold."""
 
 
 class KeptRecall(NamedTuple):

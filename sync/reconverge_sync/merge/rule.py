@@ -35,8 +35,8 @@ and reads no clock.
 # An allowance comes back to the hub in two ways only: its node reports so, or the node's lease is over. A node counts
 # its lease from when it sent the batch, the hub from when it merged it, so the node stops first. Whether a silent node
 # is dead or cut off cannot be known; so its allowance counts as used until such use would have faded (`Entry.depart`).
-# Before that, the allowance of a node that misses SILENT_INTERVALS exchanges counts as used, and its need does not
-# count.
+# Even before its lease is over, the allowance of a node that misses SILENT_INTERVALS exchanges counts as used, and its
+# need is ignored.
 #
 # A hub that has lost its data believes the allowances that nodes report, and grants nothing until all nodes that hold
 # some have had the time to report (`_learning`). A node may also forget a key whose use still counts: it reports so,
@@ -44,8 +44,8 @@ and reads no clock.
 #
 # What a merge may cost. A hub runs one batch at a time, and every node waits for it. So a merge works on sums that are
 # kept as entries change, and reads all entries of a cell only when a sum may have become wrong by time alone: `_due`
-# says when that is, at most once in an interval, and SCANNED_MAX ends it for one batch. Which cells come first turns
-# from batch to batch, so that a batch that runs out of scans does not leave out the same cells every time.
+# decides when that is, at most once in an interval, and SCANNED_MAX bounds the entries read for one batch. Each batch
+# begins with another cell, so that a batch that runs out of scans does not leave out the same cells every time.
 #
 # Amounts are integers, and fractions are worked out with plain division, in the order written here, because Lua has
 # nothing but doubles and both twins must agree to the last unit.
@@ -96,26 +96,27 @@ from reconverge_sync.merge.sealing import (
 from reconverge_sync.merge.windows import is_ahead, place_epoch, same_window
 
 SILENT_INTERVALS = 3
-"""After this many of its own intervals without a batch, and after more than a pause of SPEAK_UP_US, a node may be using
-all of its allowances, so the hub counts them as used."""
+"""A node that has sent no batch for this many of its own intervals, and for at least an interval and SPEAK_UP_US, may
+be using all of its allowances, so the hub counts them as used."""
 SPEAK_UP_US = 1_000_000
-"""The longest pause of nodes between attempts, and between exchanges without reports, in microseconds. Once a hub is
-back, all nodes that can have reported within an interval and this time."""
+"""The longest time, in microseconds, that a node waits between two attempts to reach its hub, or between two exchanges
+if it has nothing to report. So once a hub is back, all nodes that reach it report within one interval and this time."""
 ADOPTED_US = 1
 """The value of `born_us` after an operator has adopted a loss: so long ago that the hub waits for no report; see
 `merge/orders.py`."""
 CALM_INTERVALS = 8
-"""After this many intervals the hub counts all nodes' entries of a key anew, even if nothing else requires that."""
+"""The hub counts all nodes' entries of a key anew after this many intervals at the latest."""
 SCANNED_MAX = 3000
-"""The most entries of other nodes that the hub reads for one batch; keys beyond that keep their present sums. All other
-nodes wait while the hub merges one batch."""
+"""The most entries of other nodes that the hub reads for one batch; the sums of further keys stay as they are. All
+other nodes wait while the hub merges one batch."""
 TURN = 61
-"""With each batch of a node, the hub begins to count entries anew this many keys further on in the batch. This is a
-prime number, so that every key comes first at some batch."""
+"""For each batch of a node, the hub begins this many keys further on in the batch than for the node's last batch. This
+is a prime number, so that every key comes first at some batch."""
 TOMBSTONE_US = 3_600_000_000
 """How long the hub remembers the name of a departed node, in microseconds, so that its late messages change nothing."""
 ACCOUNT_KEPT_US = 24 * 3_600_000_000
-"""How long an account may be silent, in microseconds, before its numbers are added to the common sum."""
+"""How long an account (the charges of one process) may be silent, in microseconds, before its numbers are added to the
+sum of all closed accounts."""
 SWEEP_US = 60_000_000
 """The microseconds between two searches for expired names, accounts and cells."""
 SWEPT_AT_ONCE = 1000
@@ -146,13 +147,13 @@ class LedgerShard:
     adopted: int = 0
     """How often an operator has adopted a loss, which ends the wait for reports."""
     grace_us: int = 0
-    """How much longer than usual, in microseconds, all nodes that can report may take for their first report to these
-    data."""
+    """How much longer than usual, in microseconds, the hub waits for the nodes' first reports to these data."""
     swept_us: int = 0
     calm_us: int = 0
-    """Until this moment of the hub's clock all nodes count as having reported, unless a node leaves."""
+    """The earliest moment of the hub's clock at which a node can count as silent, as of the hub's last look at all
+    nodes."""
     stirred_us: int = 0
-    """When the hub last counted a node as gone, by its clock, as of its last look at all nodes."""
+    """When a node last left or lost its lease, by the hub's clock, as far as the hub has noticed."""
     live: int = 0
     """How many nodes were live at the hub's last look at all nodes; 0 before the first look."""
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
@@ -170,7 +171,7 @@ class LedgerShard:
         return len(self.cells) >= self.cells_max
 
     def merge(self, batch: Batch, *, hub_us: int, candidate: str) -> Answer:
-        """Merges a batch and returns the answer; `candidate` becomes the generation if data begin with this batch."""
+        """Merges a batch and returns the answer; `candidate` names the data (generation) if they begin with it."""
         return next(filter(None, self.merging(batch, hub_us=hub_us, candidate=candidate)))
 
     def merging(self, batch: Batch, *, hub_us: int, candidate: str) -> Iterator[Answer | None]:
@@ -344,7 +345,7 @@ class LedgerShard:
         hub_us: int,
         fill: Fill,
     ) -> HubAsk | None:
-        """Returns the ask in a report about a key that is kept at the hub; None if the node is granted allowances."""
+        """Returns what a node asks for, if the hub keeps the key; None if it grants the node allowances in advance."""
         nodes = nodes_of(cell, self.live, batch.sequence)
         if batch.leaving or not stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
             return None
@@ -402,14 +403,14 @@ class LedgerShard:
         return answer._replace(allowance=0, base=0, overdraft=0, nodes=FORGOTTEN)
 
     def _unsure(self, cell: LedgerCell, rule: LimitRule) -> bool:
-        """Returns whether other nodes may have opened sealed shares that the cell's allowances do not contain."""
+        """Returns whether other nodes may use sealed shares that the cell's sum of allowances does not contain."""
         begins_us = cell.begins_us(rule)
         if cell.bases == 0 or cell.scanned_us >= begins_us or not seals(rule):
             return False
         return self.openings is None or self.openings.possible(begins_us, rule.window_us)
 
     def _set_aside(self, cell: LedgerCell, name: str, entry: Entry, rule: LimitRule, hub_us: int) -> None:
-        """Counts a node's sealed share as its allowance if the node may have opened it."""
+        """Counts a node's sealed share as its allowance if the node may have begun to use it."""
         if entry.base == 0 or not seals(rule):
             return
         record = self.nodes.get(name)
@@ -417,7 +418,7 @@ class LedgerShard:
             set_aside(entry, cell, rule, hub_us)
 
     def _bring_up(self, cell: LedgerCell, name: str, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> None:
-        """Brings the entry of a node, or of departed nodes, up to `hub_us`."""
+        """Changes the entry of a node, or that of all departed nodes, to its state at `hub_us`."""
         entry.catch_up(rule, cell)
         entry.expire(rule, hub_us)
         if name == DEPARTED:
@@ -497,7 +498,7 @@ class LedgerShard:
         """Counts all nodes' entries of a key anew: takes out departed nodes, counts as used what silent nodes hold.
 
         The sums leave out the node that has sent the batch, as it gets its allowances afterwards. Returns the sums of
-        the entries whose allowances float (`Entry.floats`).
+        the entries whose allowances float, that is, fall as their use fades (`Entry.floats`).
         """
         floating = Floating()
         cell.scanned_us = hub_us
@@ -572,7 +573,7 @@ def _silent_after_us(interval_us: int) -> int:
 
 
 def _in_window(limit: LimitReport, report: CellReport, cell: LedgerCell, rule: LimitRule) -> CellReport:
-    """Returns `report`; for windows that begin with a charge, as a report of the cell's window or the one before."""
+    """Returns `report`; if windows begin with a charge, as a report of the cell's window or of the one before."""
     if not rule.first_hit:
         return report
     behind = not same_window(limit, report.epoch, cell.epoch)

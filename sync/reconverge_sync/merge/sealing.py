@@ -9,30 +9,31 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # nothing of it can be granted. If each node began to decide by itself, N nodes that are cut off would admit N times the
 # quota. If each used a fixed part always, most of the quota would be refused while the hub is there.
 #
-# How it works. With the answers about a key that it keeps, the hub gives a node a sealed share of it: `Entry.base`,
-# which fixed windows use for the allowance of their next window, and sliding windows for this. All shares and all
-# allowances that outlast a window sum to the capacity at most. A share is worth nothing while its node hears the hub.
-# It becomes the node's allowance in a window W if the window before it began long enough after `heard_us`, the hub's
-# time in the last answer that the node has had:
+# How it works. With the answers about a key that it keeps, the hub gives a node a sealed share of the key, in
+# `Entry.base` (which in fixed windows holds the allowance for the next window). All shares and all allowances that
+# outlast a window sum to the capacity at most. A share is worth nothing while its node hears the hub. It opens, that
+# is, becomes the node's allowance, in a window W if the window before W began long enough after `heard_us`, the hub's
+# time in the last answer that the node has received:
 #
 #     node:  opens window W if  begin(W - 1) >= heard_us + SEALED_AFTER_S
 #     hub:   `NodeRecord.heard_us`, as reported in the node's last batch, is never later than the node's own;
-#            sets the share aside in window V if  begin(V) >= the reported heard_us + SEALED_AFTER_S
+#            sets the share aside (counts it as an allowance) in window V if
+#            begin(V) >= the reported heard_us + SEALED_AFTER_S
 #
 # So when a share opens in W, the hub has set it aside in W and in all of the window before, whose use still fades in W.
-# Both compare numbers of the hub's clock alone; the clocks of nodes and the time that messages take do not matter. A
-# node without answers cannot be distinguished from a dead one, so the share of a dead one stays aside until its lease
+# Node and hub compare only times of the hub's clock; the clocks of nodes and the time that messages take do not matter.
+# A node without answers cannot be distinguished from a dead one, so the share of a dead one stays aside until its lease
 # is over.
 #
-# A node that returns. Its first batches report what it has used, 256 keys in each; the answers move `heard_us` on, and
-# with it what the next batch reports. A key that is reported last may have been opened all the same. So the record
-# keeps when the node may have been apart (`apart_from_us`, `apart_until_us`), and what it heard first when it came back
-# (`back_us`). An entry that was not reported since counts as opened in the windows that began in that time, and in the
-# window after each, in which that use fades (and one more, as a clock may be fast).
+# A node that returns. Its first batches report what it has used, 256 keys in each. With each answer `heard_us` rises,
+# and the next batch reports that, although the share of a key that is reported later may have been open. So the record
+# keeps when the node may have been apart (`apart_from_us`, `apart_until_us`), and the first answer that it received
+# when it came back (`back_us`). An entry that was not reported since counts as opened in the windows that began in that
+# time, and in the window after each, in which that use fades (and one more, as a clock may be fast).
 #
-# Shares are for sliding windows of clock time, up to SEALED_WINDOW_MAX_S long: those of longer ones would open when
-# leases end. A share is given from the second request for a key on, so that a key that is asked for once costs no
-# message to give it back.
+# Only sliding windows of clock time have shares, and only up to SEALED_WINDOW_MAX_S: a share of a longer window would
+# not open before the lease ends. A node gets a share from the second request for a key on, so that a key that is asked
+# for once costs no message to give the share back.
 
 from __future__ import annotations
 
@@ -43,9 +44,11 @@ from reconverge.hub.report import WHOLE_MAX, Batch, CellReport
 from reconverge_sync.merge.ledger import Entry, Floating, LedgerCell, LimitRule, NodeRecord
 
 SEALED_REQUESTS = 2
-"""A node gets a share of a key for which all nodes have had at least this many requests in this window and the last."""
+"""A node gets a share of a key for which all nodes together have had at least this many requests in this window and the
+last."""
 APART_KEPT_US = 3 * SEALED_WINDOW_MAX_S * 1_000_000
-"""For how long it matters that a node was apart, in microseconds: `may_have_opened` looks at three windows."""
+"""For how many microseconds the hub remembers that a node was apart, that is, may have been without answers:
+`may_have_opened` looks at three windows."""
 AHEAD_US = 1_000_000
 """By how much a node's clock may be ahead of the hub's, in microseconds, when it opens a window."""
 
@@ -56,7 +59,7 @@ def seals(rule: LimitRule) -> bool:
 
 
 def heard(record: NodeRecord | None, batch: Batch, hub_us: int) -> NodeRecord:
-    """Returns the record of the node of `batch`, which the hub hears at `hub_us`; `record` is the one before."""
+    """Returns the new record of the node whose `batch` arrives at `hub_us`; `record` is its record so far."""
     # A node that has had no answer opens nothing before it has had this one.
     heard_us = batch.heard_us or hub_us
     apart = (0, 0, 0) if record is None else _apart(record, heard_us, hub_us)
@@ -64,7 +67,7 @@ def heard(record: NodeRecord | None, batch: Batch, hub_us: int) -> NodeRecord:
 
 
 def _apart(record: NodeRecord, heard_us: int, hub_us: int) -> tuple[int, int, int]:
-    """Returns between which moments the node was apart last, and what it heard first afterwards."""
+    """Returns when the node was last apart, from and until, and the hub's time in the first answer after that."""
     if _opens_us(record) > hub_us + AHEAD_US or heard_us <= record.heard_us:
         return record.apart_from_us, record.apart_until_us, record.back_us
     goes_on = hub_us - record.apart_until_us <= APART_KEPT_US
@@ -72,21 +75,21 @@ def _apart(record: NodeRecord, heard_us: int, hub_us: int) -> tuple[int, int, in
 
 
 def _opens_us(record: NodeRecord) -> int:
-    """Returns the moment before which the node opens no share, nor prepares to."""
+    """Returns from when the node counts as apart: if a window begins then or later, shares open in the one after."""
     return record.heard_us + sealed_after_us()
 
 
 def is_apart(record: NodeRecord, begins_us: int) -> bool:
-    """Returns whether a node may open its shares in the window from `begins_us` on, or in the next one.
+    """Returns whether a node may open its shares in the window that begins at `begins_us`, or in the next one.
 
-    Its reports arrive, but perhaps no answer does. That it has opened nothing yet gives nothing back: it may do so in
-    the next window, in which use of this one still fades.
+    The node's reports arrive, but perhaps it receives no answer. Even if it has opened nothing yet, its share is not
+    free: the node may open it in the next window, in which use of this one still fades.
     """
     return _opens_us(record) <= begins_us
 
 
 def may_have_opened(record: NodeRecord, entry: Entry, begins_us: int, window_us: int) -> bool:
-    """Returns whether the node's use of an opened share may count in the window from `begins_us` on."""
+    """Returns whether use of a share that the node may have opened can count in the window from `begins_us` on."""
     if is_apart(record, begins_us):
         return True
     if entry.seen_us >= record.back_us:
@@ -102,7 +105,10 @@ def opened_before(record: NodeRecord | None, until_us: int) -> bool:
 
 
 def set_aside(entry: Entry, cell: LedgerCell, rule: LimitRule, hub_us: int) -> None:
-    """Makes an opened share the allowance of its entry. The cell's sums must not contain the entry during the call."""
+    """Counts a sealed share, which its node may be using, as the allowance of its entry.
+
+    The cell's sums must not contain the entry during the call.
+    """
     if entry.base > entry.allowance:
         entry.allowance, entry.vouchers = entry.base, 0
         entry.follow_use(rule, cell, hub_us)
@@ -116,9 +122,9 @@ def may_have_share(batch: Batch) -> bool:
 def raise_share(cell: LedgerCell, entry: Entry, report: CellReport, others: Floating) -> int:
     """Raises the node's share to an equal part for each node that needs the key. Returns the share to answer.
 
-    The cell's sums must not contain the node's `entry` during the call, and `others` is of a scan in the same merge.
-    What equal parts leave over goes to those that come first, as far as the others' parts still fit. A smaller share is
-    answered at once, and stays in the ledger as it is until the node has reported it.
+    The cell's sums must not contain the node's `entry` during the call, and `others` is of a scan in the same merge. If
+    the parts leave a rest, the first nodes get one more, while the others' parts still fit. A share that has to shrink
+    is answered at once as the smaller one; the ledger keeps the larger one until the node has reported the smaller.
     """
     demand = cell.last_demand + cell.window_demand + report.window_demand
     if entry.base == 0 and demand < SEALED_REQUESTS * cell.unit:
@@ -134,15 +140,15 @@ def raise_share(cell: LedgerCell, entry: Entry, report: CellReport, others: Floa
 
 @dataclass(slots=True)
 class Openings:
-    """When any node of a shard may open shares, as far as a look at one record after the other has shown."""
+    """When any node of a shard may open shares, as far as the records show that `note` was called with."""
 
     opens_us: int = WHOLE_MAX
     """No node opens a share in a window that begins before this moment."""
     apart_until_us: int = 0
-    """When the last of the nodes that had been apart came back, or was given up."""
+    """When the last of the nodes that were apart came back, or lost its lease."""
 
     def note(self, record: NodeRecord, hub_us: int) -> None:
-        """Takes a node's record into account. A node whose lease is over has opened shares until its end at most."""
+        """Takes a node's record into account. A node opens no share after its lease has ended."""
         until_us = record.seen_us + record.lease_us
         if record.gone and hub_us <= until_us:
             return  # it has left, and given its shares back
@@ -153,5 +159,5 @@ class Openings:
         self.apart_until_us = max(self.apart_until_us, record.apart_until_us)
 
     def possible(self, begins_us: int, window_us: int) -> bool:
-        """Returns whether use of a share that any node has opened may count in the window from `begins_us` on."""
+        """Returns whether use of a share that any node has opened can count in the window from `begins_us` on."""
         return self.opens_us <= begins_us or begins_us - 2 * window_us < self.apart_until_us

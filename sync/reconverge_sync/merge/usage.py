@@ -8,14 +8,15 @@
 # has lost data, and the account has to learn of that, however often the answer is lost. Then the account reports
 # everything again, which adds what is missing and no more.
 #
-# A row is dated by its node's clock, within bounds by the hub's (`counted_us`): what lies ahead, or longer ago than is
-# kept, is refused, and the node counts it under the hub's date. A row that the account has reported before is taken in
-# any case: of one that is refused, the node has to know that the hub has nothing. Periods are forgotten by the hub's
-# clock as well, never by dates in reports, and not before they have been too old for FORGET_US: that clock may be wrong
-# for a moment, too. By the same clock a period is over before it is exported.
+# A row is dated by its node's clock, within bounds set by the hub's clock (`counted_us`): the hub refuses a row of a
+# period that lies ahead, or longer ago than it keeps periods, and the node counts it under the hub's date instead. A
+# row that the account has reported before is never refused, because a node takes a refusal to mean that the hub has
+# nothing of the row. Periods are forgotten by the hub's clock, too, never by dates in reports, and only after they have
+# been expired for FORGET_US, because that clock may be wrong for a moment. A period is exported only when it is over by
+# the hub's clock.
 #
-# When an account leaves, its own rows go and the totals stay. Its sequence stays at GONE for as long as any message may
-# be under way.
+# When an account leaves, its own rows are dropped, and the totals stay. Its sequence stays at GONE for as long as any
+# message may be under way.
 #
 # Events are issued before they are delivered: an event's content is fixed here, under a number, and is the same for
 # every exporter until it is confirmed. So an exporter that dies between delivering and confirming has the same events
@@ -60,8 +61,8 @@ T = TypeVar("T")
 GONE: Final = WHOLE_MAX
 """The value in place of an account's sequence number after the account has left."""
 ACCOUNTS_MAX: Final = 1 << 16
-"""The most accounts at a hub whose rows have a bound; for a further account, the oldest one that has left is
-forgotten."""
+"""The most accounts of a hub that bounds its rows; for a further account it forgets the oldest account that has left.
+"""
 FORGET_US: Final = 3600 * 1_000_000
 """For how many microseconds a period must have been expired before it is forgotten; within this time a clock that was
 wrongly put ahead is corrected."""
@@ -71,11 +72,12 @@ FORGET_EACH_US: Final = 60 * 1_000_000
 
 @dataclass(slots=True)
 class Page:
-    """One page of a period's usage: the totals of its rows, and the export's events about them."""
+    """One page (a part) of a period's usage: the totals of its rows, and the export's events about them."""
 
     totals: dict[UsageKey, Counts] = field(default_factory=dict[UsageKey, Counts])
     rows: int = 0
-    """The number of rows of the page, without rows of OTHERS."""
+    """The number of rows of the page, without rows of OTHERS (the sum of all identities that have no row of their own).
+    """
     issued: dict[UsageKey, tuple[int, Counts]] = field(default_factory=dict[UsageKey, tuple[int, Counts]])
     """For each row, the number of events that were issued, and the sum of their counts."""
     pending: dict[tuple[UsageKey, int], Counts] = field(default_factory=dict[tuple[UsageKey, int], Counts])
@@ -248,7 +250,7 @@ class UsageShard:
         return self.state.pages[period][page] if period in self.state.pages else Page()
 
     def _counts(self, batch: UsageBatch, row: UsageRow, hub_us: int) -> bool:
-        """Returns whether a row is counted: its date is acceptable, or the account has reported the row before."""
+        """Returns whether the hub counts a row: its date is acceptable, or the account has reported the row before."""
         from_us, until_us = counted_us(row.period, batch.kept)
         return from_us <= hub_us < until_us or row.key in self.state.own.get(batch.account, {}).get(row.period, ())
 
@@ -332,7 +334,7 @@ def _less(counts: Counts, other: Counts) -> Counts:
 
 
 def _raise(marks: dict[str, int], period: Period, hub_us: int) -> bool:
-    """If `period` is over, raises the mark of its kind up to its number. Returns whether it is over."""
+    """If `period` is over, raises the mark of its kind to its number at least. Returns whether it is over."""
     if period_end_s(period) * 1_000_000 > hub_us:
         return False
     marks[period.kind] = max(period.number, marks.get(period.kind, period.number))

@@ -52,7 +52,7 @@ def uniform_epoch(limit: LimitReport, hub_us: int, reported: int) -> int:
 def calendar_epoch(limit: LimitReport, hub_us: int, reported: int, known: int | None) -> int:
     """Returns the number of the present window of a calendar: the `reported` one, or its neighbour by the hub's clock.
 
-    A late message never turns a key back, and a node whose clock is far ahead never turns a key forward.
+    A late message never moves a key back to an earlier window, and a node whose clock is far ahead never moves it on.
     """
     if known is not None and hub_us < limit.opens_us - (limit.closes_us - limit.opens_us):
         return known
@@ -75,9 +75,9 @@ def is_ahead(limit: LimitReport, rule: LimitRule, epoch: int, hub_us: int) -> bo
 def first_hit_epoch(limit: LimitReport, hub_us: int, reported: int, known: int, *, asked: bool) -> int:
     """Returns the moment at which the key's window began; if no window is open, minus the moment of the next one.
 
-    An open window stays. The next window is the first that a node reports, or begins now with the first request that a
-    node could not admit from its base. Two windows of a key never begin within one window's length of each other, as
-    allowances are granted once for each window.
+    An open window stays. The next window is the first that a node reports; or it begins now, if a node had to ask for a
+    request that did not fit into its base (the allowance for a new window). Two windows of a key never begin within one
+    window's length of each other, as allowances are granted once for each window.
     """
     window_us = limit.window_us
     open_at_node = reported >= 0 and abs(hub_us - reported) < window_us
