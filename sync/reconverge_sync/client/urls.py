@@ -47,7 +47,7 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
 
 
 def read_switch(name: str, value: str, refuse: Callable[[str], InvalidSetting]) -> bool:
-    """Returns True if the value of the option `name` is a word for on, False if a word for off, in any case of letters.
+    """Returns True if the option `name` has a value for on, such as "yes", False for one for off; case does not matter.
 
     For any other word, raises the exception that `refuse` makes from the text of the problem.
     """

@@ -13,8 +13,8 @@ from reconverge_sync.redis.diagnosis.advice import as_failure
 
 CLUSTER: Final = "cluster"
 EXAMINED_MAX: Final = 32
-"""The most servers that a diagnosis examines. If these are healthy, the cluster itself reports failures of the
-others."""
+"""The most servers that a diagnosis examines. If these are healthy, the cluster itself would report a failure of
+another one."""
 UNEVEN: Final = 2.0
 """If a server has more than this multiple of an even share of the shards, a finding suggests more shards."""
 

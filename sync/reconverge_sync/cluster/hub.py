@@ -20,10 +20,11 @@ from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis
 from reconverge_sync.redis.hub import RedisHub, Servers
 
 SHARDS_DEFAULT: Final = 16
-"""The default number of shards, which spread well over up to six servers. It is not larger, as each shard costs
-exchanges of its own."""
+"""The default number of shards, which spread well over up to six servers. More shards would cost more exchanges, as
+each has exchanges of its own."""
 SHARDS_MAX: Final = 1024
-"""The largest number of shards. A node exchanges with each shard, even if it has nothing to report."""
+"""The largest number of shards. It is bounded because a node exchanges with each shard even if it has nothing to
+report."""
 
 
 class ClusterHub(RedisHub):

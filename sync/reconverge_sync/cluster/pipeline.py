@@ -1,4 +1,4 @@
-"""Sends commands to one server of a cluster, in pipelines: commands of about one moment are sent together."""
+"""Sends commands to one server of a cluster, in pipelines: commands that come at about the same moment go together."""
 
 # Theory of operation.
 #
@@ -31,13 +31,13 @@ class _Question(NamedTuple):
 
 
 class NodePipeline:
-    """Sends commands to one server in flights; a flight writes all waiting commands at once and reads their replies.
+    """Sends commands to one server in flights: each flight writes all waiting commands at once and reads their replies.
 
     A flight is a task of its own, so a caller that is cancelled does not affect the other questions of the flight.
 
     Args:
-        client: a client with at least `FLIGHTS_MAX` connections.
-        timeout_s: the seconds that one flight may take, connecting included.
+            client: a client with at least `FLIGHTS_MAX` connections.
+            timeout_s: the seconds that one flight may take, connecting included.
     """
 
     def __init__(self, client: redis.asyncio.Redis, *, timeout_s: float) -> None:

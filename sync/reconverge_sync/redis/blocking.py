@@ -1,4 +1,4 @@
-"""A connection to one Redis for a thread that has nothing else to do: one write, and one read that waits."""
+"""A connection to one Redis for a thread that does nothing else: it sends a command, and waits for the reply."""
 
 # Theory of operation.
 #
@@ -8,9 +8,9 @@
 # thread the hub has one connection of redis-py's blocking kind, whose reads let other threads run meanwhile.
 #
 # What has to stay. An exchange ends after its time, however slowly the bytes come: `TimedSocket`. While a batch is
-# under way, the thread looks up every TURN_S, so that requests which wait can tell a slow hub from a process that stood
-# still (`kernel/reporting/asks.py`). And connecting may hang in a name server, so it happens in a helper of the event
-# loop: without a connection, the caller goes through the loop (`ask`). Both ways share the steps in `_talk`.
+# under way, the thread calls back every TURN_S, so that requests which wait can distinguish a slow hub from a process
+# that stood still (`kernel/reporting/asks.py`). And connecting may hang in a name server, so a helper thread of the
+# event loop does it: without a connection, the caller goes through the loop (`ask`). Both ways share `_talk`.
 #
 # Where it is not used: in an application's own event loop, in processes with green threads, with TLS, whose contexts
 # redis-py makes for each blocking connection anew (`client/tls.py`), with several shards, which are exchanged side by
@@ -48,7 +48,7 @@ def packed(command: Sequence[object]) -> bytes:
 
 
 class TimedSocket:
-    """A connected socket, of which all reads and writes together end at the time `until_s` of the monotonic clock."""
+    """A connected socket whose reads and writes all end at the time `until_s` of the monotonic clock at the latest."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -132,7 +132,7 @@ def timed_kind(kind: type[Any]) -> type[Any]:
 
 
 class BlockingServer:
-    """A single server, for one thread. Implements `Servers`; `talk` does without an event loop.
+    """A single server, for one thread. Implements `Servers`; `talk` works without an event loop.
 
     `make` makes a connection that has not connected yet; a command may take `timeout_s` seconds.
     """
@@ -211,7 +211,7 @@ class BlockingServer:
     def _talk(self, command: tuple[object, ...]) -> Generator[None, None, object]:
         """Sends a command, and returns the reply; yields each time that it has waited for TURN_S.
 
-        Without a reply the connection ends, as the reply may come when another one is expected.
+        If no reply comes, closes the connection, as a late reply would be taken for the reply to a later command.
         """
         connection = self._connection
         connection.timed.until_s = until_s = _now_s() + self._timeout_s

@@ -52,7 +52,7 @@ _BY_TEXT: Final = (
 _WRONG_SERVER: Final = frozenset(
     ("read-only", "loading", "master-down", "moving", "cluster-down", "no-replicas", "auth")
 )
-"""The kinds of error replies after which another connection may reach a server that can serve."""
+"""The kinds of error replies after which a new connection may reach a server that can serve."""
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:

@@ -1,4 +1,4 @@
-"""Hints of changed contracts from a Redis: a message on the channel that has the name of the index's key.
+"""Hints from a Redis that the contracts have changed: messages on a channel that has the name of the index's key.
 
 Plain channels work in a cluster as well, which sends each message to all of its servers: changes are few, and sharded
 channels need Redis 7.

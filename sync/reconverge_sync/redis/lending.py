@@ -1,8 +1,8 @@
 """The loans and wishes of a region at a Redis; `merge/loans.py` defines them.
 
-The list of wishes is in the hash of the shard, one field for each cell, named like the cell's own hash without the
-shard's prefix; loans are in a field of the cell's hash. `exchange.lua` keeps both, and the scripts WISHES and LEND read
-and change them.
+Wishes (needs of a loan) are in the hash of the shard: one field for each cell, named like the cell's own hash without
+the shard's prefix. Loans are in a field of the cell's hash. `exchange.lua` keeps both, and the scripts WISHES and LEND
+read and change them.
 """
 
 from __future__ import annotations

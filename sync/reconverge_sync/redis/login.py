@@ -17,10 +17,10 @@ class ChangingLogin(CredentialProvider):
     def __init__(self, ask: Credentials) -> None:
         self._ask = ask
         self.last: tuple[str, ...] = ()
-        """The user's name, if any, and the password that were used last."""
+        """The user's name, if there is one, and the password that the function returned last."""
 
     async def get_credentials_async(self) -> Any:
-        """Returns what `get_credentials` returns, which is called in a thread beside the event loop."""
+        """Calls `get_credentials` in a thread beside the event loop, and returns the result."""
         return await asyncio.to_thread(self.get_credentials)
 
     def get_credentials(self) -> Any:

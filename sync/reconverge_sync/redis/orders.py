@@ -1,7 +1,7 @@
 """Operators' orders at a Redis: to end the wait of a hub that has lost its data, and to erase an identity.
 
-To end the wait, the order is stored first, and then the wait of each cell is ended. The keys of an identity are found
-with SCAN, and dropped by scripts.
+To end the wait, the hub first stores the order, and then ends the wait of each cell. It finds the keys of an identity
+with SCAN, and drops them by scripts.
 """
 
 from __future__ import annotations
@@ -82,12 +82,18 @@ async def read_orders(call: Call, key: str, since_us: int, given_time: str) -> E
 
 
 async def give_orders(call: Call, key: str, marks: Sequence[str], given_time: str) -> int:
-    """Stores an order to erase for each mark; returns the moment of the last order. Raises HubUnavailable."""
+    """Stores, for each mark (the hash of an identity), an order that nodes erase that identity.
+
+    Returns the moment of the last order. Raises HubUnavailable.
+    """
     return int(await call("EVAL", ORDER, 1, key, given_time, KEPT_US, ORDERS_MAX, *marks))
 
 
 async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], given_time: str) -> tuple[int, int]:
-    """Drops cells that no live node has; returns how many were dropped, and how many stay. Raises HubUnavailable."""
+    """Drops those of `cells` that no live node has; returns how many were dropped, and how many stay.
+
+    Raises HubUnavailable.
+    """
     dropped = kept = 0
     for first in range(0, max(1, len(cells)), CELLS_AT_ONCE):
         keys = (f"{prefix}meta", f"{prefix}nodes", *cells[first : first + CELLS_AT_ONCE])
@@ -99,9 +105,9 @@ async def drop_cells(call: Call, prefix: str, cells: Sequence[bytes], given_time
 async def erase_step(
     call: Call, prefix: str, identity: str, names: Sequence[str], cursor: int, given_time: str
 ) -> Erased:
-    """Erases an identity from the keys that one SCAN from `cursor` on returns. Raises HubUnavailable.
+    """Erases an identity from the Redis keys that one SCAN from `cursor` on returns. Raises HubUnavailable.
 
-    A key that SCAN returns twice counts once, because it is gone the second time.
+    Counts a key that SCAN returns twice only once, because it is gone the second time.
     """
     cursor, found = await call("SCAN", cursor, "MATCH", f"{prefix}[cu]*", "COUNT", SCANNED_AT_ONCE)
     wanted, cells, rows = set(names), dict[bytes, None](), 0

@@ -1,4 +1,4 @@
-"""Connections to Redis that are replaced after a reply which shows that the server is the wrong one: READONLY, ..."""
+"""Connections to Redis that are replaced after a reply that shows that the server is the wrong one (READONLY)."""
 
 # Theory of operation.
 #
@@ -34,7 +34,7 @@ class WrongReplies:
 
 
 class RenewedConnection(AbstractConnection):
-    """A connection that closes and connects anew at its next use after the server has replied that it cannot serve."""
+    """A connection that is made anew at its next use, after a reply that shows that the server is the wrong one."""
 
     def __init__(self, *arguments: Any, wrong_replies: WrongReplies, **options: Any) -> None:
         super().__init__(*arguments, **options)

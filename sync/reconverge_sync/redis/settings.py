@@ -16,7 +16,7 @@ READ: Final = script("published/read_settings")
 
 
 class Posted(NamedTuple):
-    """The settings that a reader has read last, and their mark."""
+    """The settings that a reader has read last, and their mark (a random text that is new with each publication)."""
 
     mark: bytes = b""
     payload: bytes | None = None

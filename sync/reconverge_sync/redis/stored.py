@@ -23,12 +23,12 @@ READ_KEYS: Final = script("now", "read_keys")
 FRACTIONS: Final = frozenset(("fill_milli", "carry_milli"))
 TEXTS: Final = frozenset(("first",))
 LEAST: Final = (13, 10)
-"""The least number of numbers in a stored cell, and in a stored entry."""
+"""How many numbers a stored cell has at least, and how many a stored entry has."""
 Fields = Mapping[bytes, bytes]
 
 
 def read_shard(reply: Any, identities: Sequence[Identity]) -> tuple[LedgerShard, int]:
-    """Returns the shard with the cells in the reply of the script READ_KEYS, and the hub's time in microseconds.
+    """Returns the shard with its cells from the reply of the script READ_KEYS, and the hub's time in microseconds.
 
     Raises HubUnavailable if the reply is invalid, or if a newer version has stored the data.
     """

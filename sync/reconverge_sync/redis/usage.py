@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 UNREADABLE: Final = "the usage that the server keeps cannot be read"
 META_MS: Final = Retention().keep_ms(MONTH)
-"""For how many milliseconds after the last batch the marks of an export are kept."""
+"""For how many milliseconds after the last batch the progress of an export (its marks) is kept."""
 EVENTS_KEPT_MS: Final = META_MS
 """For how many milliseconds issued events are kept: as long as any period, because events would else be issued
 again."""
@@ -210,7 +210,10 @@ class RedisUsage:
 
 
 class RedisAddresses:
-    """The address ledger that a Redis stores. `ask` runs a command, `run` a script, `name` returns a key of a shard."""
+    """The sketches of client addresses that a Redis stores.
+
+    `ask` runs a command, `run` a script, and `name` returns a key of a shard.
+    """
 
     def __init__(
         self,
@@ -257,7 +260,7 @@ class RedisAddresses:
 
 
 def _grouped(rows: Sequence[UsageRow]) -> dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]]:
-    """Returns rows grouped by period and page; of each its index in the batch, its name in bytes and its counts."""
+    """Returns rows grouped by period and page; for each, its index in the batch, its field in Redis, and its counts."""
     groups: dict[tuple[Period, int], list[tuple[int, bytes, int, int, int]]] = {}
     for place, (period, key, counts) in enumerate(rows):
         field = field_of(key)

@@ -1,4 +1,4 @@
-"""Finds the master of a service at the address that most of its Sentinels name, if the server confirms its role."""
+"""Finds the master of a service: asks its Sentinels for the address, and the server at that address for its role."""
 
 # Theory of operation.
 #

@@ -1,4 +1,4 @@
-"""Classifies the failures of a Redis, and has for each the finding and the remedy in words for people."""
+"""Classifies the failures of a Redis, and has for each kind a finding and a remedy in plain words."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ _OUR_CERTIFICATE: Final = "?ssl_certfile=/path/to/client.pem&ssl_keyfile=/path/t
 
 
 class _Advice(NamedTuple):
-    """For one kind of failure: the name of the check that it fails, the text of the finding, and the remedy."""
+    """For one kind of failure: the name of the check that fails, the text of the finding, and the remedy."""
 
     check: str
     fact: str
@@ -320,7 +320,7 @@ _ADVICE: Final[dict[str, _Advice]] = {
 
 
 def finding_of(failure: RedisFailure, address: Address, check: str = EXCHANGE) -> Finding:
-    """Returns the finding about a failure, under the check that this kind of failure fails; `check` if it has none."""
+    """Returns the finding about a failure, under the check to which its kind belongs, or else under `check`."""
     known = _ADVICE.get(failure.kind)
     if known is None:
         fact, remedy = f"the server answered: {failure.text}", "The server's log may say more."

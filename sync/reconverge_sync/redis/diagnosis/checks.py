@@ -63,7 +63,7 @@ def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
 def judge_permissions(
     denied: Collection[str], namespace: str, database: int, *, keys_denied: bool = False, clustered: bool = False
 ) -> Finding:
-    """Returns the finding on permissions: the `denied` commands, and the rights that an administrator has to grant."""
+    """Returns the finding on permissions: which commands are `denied`, and what an administrator has to grant."""
     if not denied and not keys_denied:
         return Finding(PERMISSION, Level.OK, "the user may do all that an agent does")
     lacks = [f"run {', '.join(sorted(denied))}"] if denied else []

@@ -1,8 +1,7 @@
 """Checks whether a Redis keeps its data over a restart, which long windows need, and whether it has lost data.
 
-After a loss of data, the nodes of a hub report everything again. That does not include the use of nodes that left
-before the loss, and within a month most have left: they were deployed anew. So long windows need a server that keeps
-its data.
+After a loss of data, the nodes of a hub report their use again. Nodes that left before the loss cannot, and within a
+month most nodes have left, because they were deployed anew. So long windows need a server that keeps its data.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def judge_durability(longest_us: int, info: Mapping[str, Any], *, saves: bool | 
 
 
 def judge_loss(data: HubData, longest_us: int) -> Finding | None:
-    """Returns the finding on a loss of data, or its adoption, that still has consequences; None if there is none."""
+    """Returns the finding on a loss of data, adopted or not, that still has consequences; None if there is none."""
     if data.adopted:
         fact = (
             f"a loss of data was adopted ({data.adopted} times, data {data.generation}): strict limits may be exceeded"

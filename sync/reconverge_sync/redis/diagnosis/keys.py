@@ -1,9 +1,9 @@
 """Warns of a flood of keys: counts a namespace's keys on a Redis, the room for more, and keys that never expire.
 
-Each key of a hub expires, so a flood takes no more memory than a few minutes of it take; a key without an expiry stays
+Each key of a hub expires, so a flood of keys takes only the memory of its last minutes; a key without an expiry stays
 for good. Only a sample of keys is read, because a server answers nothing else while it goes through its keys: at most
-CALLS_MAX times SCAN, about SCANNED_AT_ONCE keys each, and the time to live of the namespace's keys. No key of another
-namespace is read.
+CALLS_MAX calls of SCAN, for about SCANNED_AT_ONCE keys each, and the time to live of the namespace's keys. No key of
+another namespace is read.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ BYTES_PER_KEY: Final = 300
 """The bytes that one key takes in a Redis if one node has asked for it once, as in a flood; measured as
 `docs/operate/redis.md` describes."""
 MANY: Final = 100_000
-"""From as many keys on as one node keeps by default, the server should have a bound on its memory."""
+"""From this many keys on, as many as one node keeps by default, the server should have a bound on its memory."""
 ENDLESS: Final = -1
 """The reply of PTTL for a key that never expires."""
 LIFE_MS_MAX: Final = 3 * bounds.WINDOW_MAX_US // 1000
-"""A time to live in milliseconds that exceeds any cell's, with any window and any lease."""
+"""A time to live in milliseconds that is longer than that of any cell, with any window and any lease."""
 NAMED_MAX: Final = 3
 LATEST_END_S: Final = KEPT_MS // 1000
-"""The seconds after which all shared keys of a namespace expire if unused, and all cells of limits up to a month."""
+"""The seconds after which every key of a namespace has expired if unused, except cells of limits of over a month."""
 
 Ask = Callable[..., Awaitable[Any]]
 AskAll = Callable[[Sequence[Sequence[object]]], Awaitable[Sequence[Any]]]

@@ -1,4 +1,4 @@
-"""The layout, for scripts, of the counts of a key and of a node's part of them, and the formats of rows in Lua."""
+"""The order of the numbers that scripts store for a key and for a node's part of it, and formats of rows in Lua."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ SIGNED: Final = frozenset(("epoch", "current"))
 """The fields of a report that may be negative."""
 MERGED, STALE, LAPSED = map(int, Status)
 KEPT_MS: Final = 62 * 86_400_000
-"""For how many milliseconds at least a Redis keeps the keys that a shard has once: as long as a cell of a monthly
-limit."""
+"""For how many milliseconds at least a Redis keeps the keys of which a shard has only one each: as long as a cell of a
+monthly limit."""
 
 
 def letters_of(row: Struct) -> list[str]:
-    """Returns for each number in a row its letter in the format of Python's `struct`."""
+    """Returns the letter of each number in a row, as in the format of Python's `struct`."""
     return [letter for count, letter in re.findall(r"(\d{0,3})([a-zA-Z])", row.format) for _ in range(int(count or 1))]
 
 

@@ -102,7 +102,7 @@ async def run(call: Call, what: Script, keys: int, *keys_and_arguments: object) 
 
 
 def run_blocking(call: Callable[..., Any], what: Script, keys: int, *keys_and_arguments: object) -> Any:
-    """Does as `run`, with a `call` that waits for the reply itself."""
+    """Runs a script as `run` does, but with a `call` that blocks until the reply comes."""
     try:
         return call("EVALSHA", what.sha, keys, *keys_and_arguments)
     except HubUnavailable as error:

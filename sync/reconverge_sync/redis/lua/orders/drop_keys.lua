@@ -1,5 +1,6 @@
 -- Deletes the cells in which no live node has an entry, and takes them off the list of those that need a loan. Follows
--- now.lua. Forgets all recalls, as these name keys, too. `drop_keys` in merge/orders.py is the definition. Returns how many were deleted, and how many stay.
+-- now.lua. Deletes all recalls, too, as these name keys. `drop_keys` in merge/orders.py is the definition. Returns how
+-- many were deleted, and how many stay.
 -- KEYS 1 meta 2 nodes 3... cells  ARGV 1 the time in microseconds (tests only)
 local SEEN_US, LEASE_US -- from redis/lua/layout.py
 local META = 4 -- the length of 'meta'

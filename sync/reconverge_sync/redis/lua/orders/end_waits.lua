@@ -1,4 +1,5 @@
--- Ends the wait of cells for nodes that may hold allowances of them. Returns how many cells did wait; see adopt.lua.
+-- Ends the time in which cells grant nothing because nodes may still hold allowances of them; see adopt.lua. Returns
+-- how many cells did wait.
 -- KEYS cells.
 local LEARN_UNTIL_US -- from redis/lua/layout.py
 local ended = 0

@@ -1,4 +1,5 @@
--- Posts orders to erase identities. Follows now.lua. `Orders.give` in merge/orders.py is the definition.
+-- Stores orders to erase identities, each under its mark (a hash of the identity). Follows now.lua. `Orders.give` in
+-- merge/orders.py is the definition.
 -- KEYS 1 orders: the moment of each by its mark; `#` is the latest moment  ARGV 1 the time in microseconds (tests only)
 --   2 for how many microseconds an order is kept 3 how many orders are kept 4... marks
 local hub_us, call, kept_us, most = now_us(ARGV[1]), redis.call, tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -1,5 +1,5 @@
 -- Returns the orders to erase identities that are newer than a moment. Follows now.lua. `Orders.since` in
--- merge/orders.py is the definition. Mostly there is no such order, and one field is read.
+-- merge/orders.py is the definition. Mostly there is no such order, and only one field is read.
 -- KEYS 1 orders  ARGV 1 the moment in microseconds 2 the time in microseconds (tests only)
 local hub_us, since = now_us(ARGV[2]), tonumber(ARGV[1])
 local reply = { string.format('%.0f', hub_us) }

@@ -1,4 +1,4 @@
--- Sets when pages are deleted. Returns the positions, from 0, of the pages that do not exist.
+-- Sets when pages of contracts are deleted. Returns the positions, from 0, of the pages that do not exist.
 -- KEYS the pages  ARGV 1 milliseconds until they are deleted
 local missing = {}
 for position, key in ipairs(KEYS) do

@@ -1,4 +1,4 @@
--- Makes events of the usage in one page of a period that no event has reported yet, and returns all pending events.
+-- Makes events for that usage in one page of a period which no event has reported yet; returns all pending events.
 -- `UsageShard.issue` in merge/usage.py is the definition.
 -- KEYS 1 totals 2 issued 3 pending  ARGV 1 events at most 2 milliseconds to keep
 local call, pack, unpack_ = redis.call, cmsgpack.pack, cmsgpack.unpack
