@@ -1,8 +1,8 @@
 """One connection to an MQTT broker through aiomqtt, and the translation of its errors.
 
-Messages that arrive are handed on at once and in their order, so no queue can overflow. Messages to send wait in the
-client's own queue, which is filled up to WAITING_BYTES_MAX. A lost connection is not opened again: its user makes
-another one, under another name.
+Each message that arrives is passed to the receiver at once, in order, so no queue can overflow. Messages to send wait
+in the client's own queue, up to WAITING_BYTES_MAX. A lost connection is not opened again: its user makes another one,
+under another name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TEXT_MAX: Final = 200
 
 
 def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> HubUnavailable:
-    """Returns an exception of the MQTT client as HubUnavailable, in whose text *** replaces `secrets`."""
+    """Returns an exception of the MQTT client as HubUnavailable; in its text, *** stands for each of `secrets`."""
     text = shown(error, secrets)[:TEXT_MAX]
     if isinstance(error, MqttConnectError):
         code: Any = getattr(error.rc, "value", error.rc)
@@ -71,8 +71,8 @@ KEEPALIVE_S: Final = 5
 """The keep-alive of MQTT in seconds. The broker announces that a member is gone after one and a half times as long
 without a message."""
 WAITING_BYTES_MAX: Final = 4 << 20
-"""The most bytes that wait to be sent to a broker that does not read: far more than members send before they give
-up."""
+"""The most bytes that wait to be sent to a broker that does not read. This is far more than members send before they
+stop waiting for answers."""
 MESSAGE_BYTES: Final = 200
 """The bytes of a message besides its payload, about."""
 REFUSED_FROM: Final = 128
@@ -213,7 +213,7 @@ class MqttLink:
     def post(
         self, topic: str, payload: bytes, *, qos: int = 0, retain: bool = False, keep_s: float | None = None
     ) -> bool:
-        """Sends a message as soon as the broker takes it. Returns False, and drops it, if too many bytes wait.
+        """Sends a message as soon as the broker accepts it. Returns False, and sends nothing, if too many bytes wait.
 
         A broker of MQTT 5 drops a retained message after `keep_s` seconds, unless that is None.
         """

@@ -110,7 +110,10 @@ class MqttDiagnosis:
         self._say(LOGIN, "the password is accepted" if known else "no password needed")
 
     async def _may_publish(self, link: MqttLink) -> bool:
-        """Returns whether the user may publish: a trial message must come back, as brokers confirm forbidden ones."""
+        """Returns whether the user may publish.
+
+        A trial message must come back, because brokers also confirm messages that they do not permit.
+        """
         came = await self._comes_back(link, "allowed", b"allowed")
         if came:
             self._say(PERMISSION, f"the user may read and write {self._root}/#")
@@ -146,7 +149,7 @@ class MqttDiagnosis:
             self._findings.append(Finding(RETAINED, Level.WARNING, "the broker keeps no retained messages", remedy))
 
     async def _check_leader(self) -> None:
-        """Adds findings: whether agents are connected, have as many shards as this hub, and each shard has a leader."""
+        """Adds findings: are agents connected, with as many shards as this hub, and has each shard a leader?"""
         shards = [f"{self._root}/{shard}/claims" for shard in range(self._address.shards)]
         tenure_s = self._address.tenure_ns / SECOND_NS
         await self._eventually(lambda: all(self._answering(topic) for topic in shards), tenure_s)

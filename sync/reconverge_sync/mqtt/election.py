@@ -10,10 +10,10 @@
 # majority needs the number of members, which is unknown: processes come and go at any time. And no election ends a
 # process that was stopped for ten seconds in the middle of an answer.
 #
-# How it works. A member that answers (the leader) publishes a claim in each beat, and receives its own claims like
-# those of all others. A claim that comes back allows it to answer for a tenure, counted from when the claim was *sent*,
-# unless a higher claim comes. A member that receives no claim for a tenure publishes a claim with a higher term. Once
-# that has come back, it waits for a tenure, and then answers.
+# How it works. The member that answers (the leader) publishes a claim in each beat (a sixth of a tenure), and receives
+# its own claims like those of all others. A claim that comes back allows it to answer for a tenure, counted from when
+# the claim was *sent*, unless a higher claim comes. A member that receives no claim for a tenure publishes a claim with
+# a higher term. Once that claim has come back, the member waits for a tenure, and then answers.
 #
 # A broker hands all subscribers of a topic the messages in one order. Let A be the leader and B the claimant:
 #
@@ -27,12 +27,12 @@
 # compared: both lengths begin with events of which the broker fixed the order, and DRIFT covers clocks of different
 # pace.
 #
-# If the broker breaks that order, or drops claims, both members have to miss the other's to answer together: the one
-# that answers has to miss all higher claims, and the one that waits has to miss the lower ones, each of which makes it
-# wait anew.
+# If the broker breaks that order, or drops claims, two members can answer together only if each misses the claims of
+# the other: the one that answers has to miss all higher claims, and the one that waits has to miss the lower ones, each
+# of which makes it wait anew.
 #
-# An answer must arrive within its time as well: `may_answer` is asked with the time that the answer may take, and the
-# asking member ignores one that comes later. So a process that is stopped between deciding and answering does no harm.
+# An answer must also arrive in time: `may_answer` takes the time that the answer may need, and the asking member
+# ignores an answer that comes later. So a process that is stopped between deciding and answering does no harm.
 #
 # What would go wrong otherwise:
 #
@@ -43,8 +43,8 @@
 #   data.
 # - A claim with the highest possible term would block the election for good if claims never aged. A claim that is not
 #   renewed for a tenure does not prevent a lower one, and at TERM_MAX names decide.
-# - To a process that was asleep all others seem silent at once. It waits two beats for their claims before it claims,
-#   once (`excuse`).
+# - To a process that was asleep all other members seem silent. So before it claims, it waits two beats for their
+#   claims, but only once (`excuse`).
 #
 # A leader that stops in good order hands its ledger to a member of its choice. That member claims without waiting for a
 # tenure, as its predecessor has stopped (`inherit`).
@@ -63,11 +63,12 @@ from reconverge.clock import MILLISECOND_NS
 from reconverge.hub.clock import DRIFT
 
 TENURE_NS: Final = 1500 * MILLISECOND_NS
-"""How long after it was sent a claim that has come back allows its sender to answer, in nanoseconds."""
+"""For how many nanoseconds after sending a claim its sender may answer, once the broker has sent the claim back."""
 BEATS: Final = 6
-"""The number of claims to be the leader that a leader sends during one tenure (`TENURE_NS`)."""
+"""How many claims a leader sends during one tenure (`TENURE_NS`)."""
 TERM_MAX: Final = 2**53
-"""The highest term, which no member reaches by counting. Between two claims of this term, the members' names decide."""
+"""The highest term, far above any that members reach by counting. Between two claims of this term, the members' names
+decide."""
 
 
 class LeaderClaim(NamedTuple):
@@ -81,7 +82,8 @@ class LeaderClaim(NamedTuple):
     """A number that rises with each claim of a member, by which the member knows when it sent a claim that comes
     back."""
     answers: bool = False
-    """Whether the member answers as the leader already; if not, it still waits for the former leader's time to end."""
+    """Whether the member already answers as the leader; if not, it waits until the former leader may not answer any
+    more."""
 
     @property
     def rank(self) -> tuple[int, str]:
@@ -114,11 +116,13 @@ class Election:
         """The name of this connection; empty while there is none."""
         self.role = Role.FOLLOWER
         self.terms_led = 0
-        """The number of terms that this member has led; its ledger of an earlier term is void in the next."""
+        """The number of terms that this member has led; when a new one begins, its ledger of an earlier term is void.
+        """
         self.inherited = False
         """Whether the last term that this member led began with the state that the former leader had handed over."""
         self.succeeds = False
-        """Whether any member, also this one, is known to have answered before this member's last term began."""
+        """Whether any member, this one included, is known to have answered as the leader before this member's last term
+        began."""
         self._others_answered = False
         self._answering: LeaderClaim | None = None
         """The newest claim of another member that answers."""
@@ -155,12 +159,12 @@ class Election:
 
     @property
     def highest(self) -> int:
-        """Returns the highest term, a leader's number in office, in any claim that this member has received."""
+        """Returns the highest term (number of a leader) in any claim that this member has received."""
         return self._highest
 
     @property
     def term(self) -> int:
-        """Returns the term, the number that rises with each new leader, of this member's newest claim."""
+        """Returns the term of this member's newest claim; each new leader has a higher term."""
         return self._term
 
     def may_answer(self, now_ns: int, *, within_ns: int) -> bool:
@@ -228,8 +232,8 @@ class Election:
     def inherit(self, claim: LeaderClaim, now_ns: int) -> bool:
         """Makes this member claim at once, as the successor of the leader that has sent `claim` and then handed over.
 
-        It need not wait for a tenure, as that leader has stopped answering. Returns False, and does nothing, if this
-        member follows another leader or none.
+        This member need not wait for a tenure, as that leader has stopped answering. Returns False, and does nothing,
+        if this member follows another leader or none.
         """
         if self.role is not Role.FOLLOWER or self._leader is None or self._leader.rank != claim.rank:
             return False
@@ -288,7 +292,7 @@ class Election:
         self._predecessor = ""
 
     def _answers_from_ns(self, waits_from_ns: int) -> int:
-        """Returns the moment from which no claim lets the former leader answer, even if that leader's clock is slow."""
+        """Returns from when the former leader cannot answer any more, even if that leader's clock is slow."""
         return waits_from_ns + int(self._tenure_ns * (1 + 2 * DRIFT))
 
     def _follow(self, claim: LeaderClaim, now_ns: int) -> None:

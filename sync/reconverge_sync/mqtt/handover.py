@@ -1,8 +1,8 @@
 """Writes a ledger in parts, as a leader hands it over to its successor, and reads these parts.
 
-A part begins with the term of the leader's claim, its own number, and the number of parts. The rest is an array in
-msgpack of items: the shard's own fields, nodes, accounts and cells. The reader trusts no sum: all entries of a cell are
-counted anew when a report about it comes.
+A part begins with the term of the leader's claim, the part's own number, and the number of parts. The rest is an array
+in msgpack of items: the shard's own fields, nodes, accounts and cells. The reader does not trust the sums in it: all
+entries of a cell are added up anew when a report about the cell comes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from reconverge_sync.mqtt.election import TERM_MAX, LeaderClaim
 from reconverge_sync.mqtt.messages import KEY_BYTES_MAX, MalformedMessage, MessageKind, body, is_text, is_whole, sealed
 
 ROWS_AT_ONCE: Final = 100
-"""The number of nodes, accounts or entries in one part of a ledger, so that writing or reading a part takes little
-time."""
+"""The most nodes, accounts and entries in one part of a ledger, more or less, so that writing or reading a part takes
+little time."""
 PARTS_MAX: Final = 1 << 16
 VARIANT_BYTES_MAX: Final = 320
 SUM_MAX: Final = 2**62
@@ -87,7 +87,7 @@ def _item_of(kind: str, name: Any, what: Any) -> Item:
 
 
 class LedgerReader:
-    """Puts a ledger together from the parts in which one member, `sender`, sends it, one after the other."""
+    """Puts a ledger together from its parts, which one member, `sender`, sends one after the other."""
 
     def __init__(self, sender: str) -> None:
         self._sender = sender
@@ -120,7 +120,8 @@ class LedgerReader:
         for place, item in enumerate(items):
             if type(item) is not list or not item or (item[0] == "shard") != (place == number == 0):
                 raise MalformedMessage(
-                    "ledger", f"item {place} of part {number} is empty, or not the shard at the beginning"
+                    "ledger",
+                    f"item {place} of part {number} of a ledger is empty or misplaced: item 0 of part 0 is the shard",
                 )
             self._take(item)
         self._next += 1
@@ -220,4 +221,6 @@ def is_sum(value: object, *, signed: bool = False) -> bool:
 
 def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
-        raise MalformedMessage("ledger", "a field of a node, account or cell of the ledger is invalid")
+        raise MalformedMessage(
+            "ledger", "the ledger in it has a value of a wrong type, out of range, missing or given twice"
+        )

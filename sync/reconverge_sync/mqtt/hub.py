@@ -32,8 +32,8 @@ from reconverge_sync.mqtt.usage import MqttUsage, understood
 logger = logging.getLogger("reconverge")
 
 TIMEOUT_SHARE: Final = 0.9
-"""The fraction of an exchange's time after which a method fails with an error that names the cause, before the caller's
-own time limit."""
+"""The fraction of an exchange's time after which a method fails. As this is earlier than the caller's own time limit,
+the error can name the cause."""
 COMPLAINT_NS: Final = 60 * SECOND_NS
 """The least nanoseconds between two log entries about ignored messages."""
 
@@ -46,23 +46,24 @@ _T = TypeVar("_T")
 class MqttHub:
     """A hub on a broker of MQTT 3.1.1 or 5. `reconverge.Hub` describes its promises.
 
-    The broker stores only the newest claim, settings, contracts, and the mark of key hashes. One member, the leader,
-    keeps the ledger and the usage in its memory, merges for all, and answers. If it is killed, these data are lost:
-    another member begins with empty ones, and the nodes report what they hold. Each object is a member of its own.
+    The broker stores only the newest claim to be the leader, settings, contracts, and the mark of key hashes. One
+    member, the leader, keeps the ledger and the usage in its memory, merges for all, and answers. If it is killed,
+    these data are lost: another member begins with empty ones, and the nodes report again what they hold. Each object
+    is a member of its own.
 
     Args:
-        url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
-            (the number of independent parts of the keys, each with a leader of its own); `tenure` (for how many seconds
-            after a claim the leader may answer, once the broker has sent that claim back); and for TLS `ssl_ca_certs`,
-            `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must agree on shards
-            and tenure.
-        settings: the namespace, and the time that an exchange may take.
-        clock: the clock of elections and time limits.
-        hub_clock: the source of the hub's time; for tests.
-        new_name: makes names for generations of a ledger.
+            url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5);
+            `shards` (the number of independent parts of the keys, each with a leader of its own); `tenure` (for how
+            many seconds after a claim the leader may answer, once the broker has sent that claim back); and for TLS
+            `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must
+            agree on shards and tenure.
+            settings: the namespace, and the time that an exchange may take.
+            clock: the clock of elections and time limits.
+            hub_clock: the source of the hub's time; for tests.
+            new_name: makes names for generations of a ledger.
 
     Raises:
-        InvalidSetting: the URL cannot be used.
+            InvalidSetting: the URL cannot be used.
     """
 
     def __init__(

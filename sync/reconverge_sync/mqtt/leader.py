@@ -1,17 +1,19 @@
-"""The role of one member in one shard: if it is the leader, it keeps the ledger and answers batches. No I/O.
+"""The role of one member in one shard: as the leader, it keeps the ledger and answers batches. No I/O.
 
-The elected leader keeps the ledger of the merge rule for all. Its ledger is empty at first, like that of a server that
-comes back without its data, and the members' reports rebuild it. Only a leader that hands over to a successor sends the
-ledger along. A new leader continues the hub's clock, as far as it knows that clock from earlier answers.
+The elected leader keeps the ledger of the merge rule for all members. Its ledger is empty at first, like that of a
+server that comes back without its data, and the members' reports rebuild it. Only a leader that hands over to a
+successor also sends the ledger. A new leader continues the hub's clock, as far as it knows that clock from earlier
+answers.
 """
 
 # Theory of operation.
 #
 # The ledger is the merge rule's `LedgerShard`, unchanged. This file adds the rules by which a ledger becomes void:
 #
-# - A new term begins with an empty ledger, as a server that has lost its data. Reports of the members rebuild it, and
-#   the learning of the merge rule keeps it from granting allowances twice. `LedgerShard(lost=True)` makes it learn from
-#   the start if any member has answered before, so that the first node to report does not count as the first ever.
+# - A new term begins with an empty ledger, like a server that has lost its data. Reports of the members rebuild it, and
+#   until they have come the merge rule grants nothing (it learns), so that no allowance is granted twice. If any member
+#   has answered before, `LedgerShard(lost=True)` makes it learn from the start: otherwise the first node that reports
+#   would count as the first node ever.
 # - A ledger of an earlier term of the same member is void: another member may have answered in between.
 # - A ledger that was handed over stays valid, because its owner has stopped answering before.
 #
@@ -35,7 +37,7 @@ from reconverge_sync.merge.usage import UsageShard, UsageState
 from reconverge_sync.mqtt.election import TENURE_NS, Election, LeaderClaim, Role
 
 WAIT_NS: Final = 500 * MILLISECOND_NS
-"""How many nanoseconds a member waits for an answer; it ignores a later one. So a leader's grants take effect only
+"""For how many nanoseconds a member waits for an answer; it ignores a later one. So a leader's grants take effect only
 while no other member can answer."""
 USAGE_ROWS_MAX: Final = 1 << 19
 """The most rows of usage in one shard, including the rows of accounts: about 200 MB. The leader refuses further rows,
@@ -43,7 +45,7 @@ and their nodes keep the counts."""
 
 
 class LeaderState(NamedTuple):
-    """Everything that the leader of a shard keeps for all members, and the hub's clock in microseconds."""
+    """The ledger and the usage that the leader of a shard keeps for all members, and the hub's time in microseconds."""
 
     shard: int
     ledger: LedgerShard
@@ -130,7 +132,7 @@ class Candidate:
         return self._usage.state
 
     def go_on(self) -> None:
-        """Takes the inherited ledger into use before any batch has come, so that it can be handed over again."""
+        """Begins to use the inherited ledger before any batch has come, so that it can be handed over in turn."""
         if self._inherited is not None and self.election.inherited:
             self._opened()
 

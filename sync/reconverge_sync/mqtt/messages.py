@@ -44,7 +44,8 @@ LIMITS_MAX: Final = 1024
 TEXT_BYTES_MAX: Final = 128
 KEY_BYTES_MAX: Final = 1 << 16
 MEMBER: Final = re.compile(r"[0-9a-f]{20}")
-"""The pattern of a member's name. Brokers of MQTT 3.1.1 need not accept names of more than 23 characters."""
+"""The pattern of a member's name. It is short, because brokers of MQTT 3.1.1 need not accept names of more than 23
+characters."""
 _HEAD: Final = Struct("<2sBB")
 _MAGIC: Final = b"rc"
 _CLAIM: Final = Struct("<QQ20sB")
@@ -71,7 +72,7 @@ class MessageKind(IntEnum):
     CALL = 7
     """Any other question to the leader, see `calls.py`.
 
-    Members of the version before do not know this and later kinds.
+    Members of the version before this one know neither this kind nor the kinds below.
     """
     REPLY = 8
     USAGE = 9
@@ -354,7 +355,7 @@ def read_totals(payload: bytes) -> tuple[int, dict[str, Totals]]:
     except (ValueError, TypeError, RecursionError, struct.error, msgpack.UnpackException):
         raise MalformedMessage("totals", f"totals of {len(content)} bytes cannot be decoded") from None
     if type(totals) is not dict:
-        raise MalformedMessage("totals", f"the totals are of type {type(totals).__name__}, not a table by limit")
+        raise MalformedMessage("totals", f"the totals are of type {type(totals).__name__}, not a map of limits' names")
     for name, pair in totals.items():
         # Sums over many accounts, so they may be larger than the largest number of one.
         if not is_text(name) or type(pair) is not list or [type(number) for number in pair] != [int, int]:

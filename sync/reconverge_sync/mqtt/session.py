@@ -32,13 +32,12 @@ PAUSE_S: Final = (0.5, 1.5)
 """The least and most seconds between two attempts to connect, chosen at random, so that not all nodes reconnect at
 once."""
 ASLEEP_SHARE: Final = 0.5
-"""A member counts as having been busy or asleep if its timer is late by this fraction of the time between two
-claims."""
+"""A member counts as having been busy or asleep if its timer is late by this fraction of a beat (the time between two
+claims)."""
 EARLY_MAX: Final = 256
 """The most messages that are stored until the broker has confirmed the subscription."""
 WAIT_SHARE: Final = 3
-"""The fraction of a tenure for which a member waits for an answer is one divided by this number; see
-`reconverge_sync.mqtt.leader.WAIT_NS`."""
+"""A member waits for an answer for a tenure divided by this number; see `reconverge_sync.mqtt.leader.WAIT_NS`."""
 SUCCEEDED_S: Final = 1.0
 """For how many seconds a leader that has handed over waits until its successor claims."""
 KINDS: Final = {
@@ -53,13 +52,13 @@ KINDS: Final = {
 }
 """For each word in the topic of a message to one member, the kind of the message."""
 USAGE_SHARE: Final = 2
-"""The time for handing over divided by this number is for the usage; the rest is for the ledger."""
+"""Of the time for handing over, one part in this number is for the usage; the rest is for the ledger."""
 SWEPT_EVERY_NS: Final = 3600 * SECOND_NS
 """The nanoseconds between two sweeps, in which the leader deletes expired pages."""
 SWEPT_FIRST_NS: Final = 60 * SECOND_NS
 ELECTION_TENURES: Final = 4
-"""For how many tenures a change of contracts waits until there is a leader, because a command may run before any
-node."""
+"""For how many tenures a change of contracts waits for the election of a leader: the command that makes the change may
+run before any node."""
 
 _T = TypeVar("_T")
 
@@ -146,7 +145,7 @@ class Membership:
         return await self._until(lambda: self._link is not None and self.retained.complete, self._unread)
 
     async def at_broker(self, work: Callable[[Retained], Awaitable[_T]]) -> _T:
-        """Calls `work`, which needs the retained messages but no leader, and returns its result.
+        """Returns the result of `work`, which needs the retained messages but no leader.
 
         Raises HubUnavailable, also if `work` takes longer than an exchange may take.
         """
@@ -389,7 +388,7 @@ class Membership:
     def _server(self, shard: str) -> ShardServer:
         if not (shard.isascii() and shard.isdecimal() and int(shard) < len(self.servers)):
             raise MalformedMessage(
-                "topic", f"its topic is of shard {shard[:80]}, where {len(self.servers)} shards exist"
+                "topic", f"its topic names shard {shard[:80]}, and only shards below {len(self.servers)} exist"
             )
         return self.servers[int(shard)]
 

@@ -59,8 +59,8 @@ NODES_MAX: Final = 1 << 16
 SUCCESSORS_MAX: Final = 64
 HEARD_LATELY_NS: Final = 5 * SECOND_NS
 SUCCESSOR_SHARE: Final = 2
-"""A leader that stops just after it has taken over waits for a successor for the time that usage may take, divided by
-this number."""
+"""A leader that stops just after it has taken over waits for a successor; the wait lasts, at most, the time for the
+usage divided by this number."""
 
 
 class AwaitedAnswer(NamedTuple):
@@ -124,12 +124,12 @@ class ShardServer:
         self._wanted = asyncio.Event()
         self._turn = asyncio.Lock()
         self._callers: OrderedDict[str, int] = OrderedDict()
-        """When the last batch of each member came, the newest last; members that leave come first."""
+        """When each member last sent a batch: the newest batch last, but members that leave first."""
         self._successor = Successor(candidate)
         self._took_over_ns: int | None = None
-        """When this member was given a ledger; None if it was not."""
+        """When a leader handed its ledger over to this member; None if none did."""
         self._reported = asyncio.Event()
-        """Set when a member that does not leave has reported."""
+        """Set when a member that is not about to leave has sent a batch."""
 
     async def exchange(self, batch: Batch, timeout_s: float) -> Answer:
         """Sends a batch to the leader, and returns its answer. Raises HubUnavailable."""
@@ -160,7 +160,7 @@ class ShardServer:
         own = OwnBatch(batch, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
         self._enqueue(own, 0)
         return await within(
-            own.answer, timeout_s, "this member is the leader, but its claim is not confirmed at present"
+            own.answer, timeout_s, "this member leads the shard, but the broker has not confirmed its claim; try again"
         )
 
     async def totals(self, timeout_s: float) -> dict[str, Totals]:
@@ -379,7 +379,7 @@ class ShardServer:
         own = OwnCall(call, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
         self._enqueue(own, 0)
         return await within(
-            own.reply, timeout_s, "this member is the leader, but its claim is not confirmed at present"
+            own.reply, timeout_s, "this member leads the shard, but the broker has not confirmed its claim; try again"
         )
 
     def _answer_message(self, message: Message) -> None:

@@ -34,7 +34,7 @@ class SimulatedMember:
         self.connected = False
         self.stalled_until_ns = 0
         self.last_ns = 0
-        """When the last message that the broker has sent to this member arrives; later ones arrive after it."""
+        """When the last message that the broker has sent to this member arrives; later messages arrive after that."""
         self.looks_ns = 0
         """When the member processes its messages next."""
         self.inbox: deque[object] = deque()
@@ -44,9 +44,9 @@ class SimulatedMember:
 class SimulatedMembers:
     """A simulated MQTT hub of `members` members, which share one virtual `clock`.
 
-    One of `faults` occurs every `calm_ns` on average and lasts up to `longest_ns`; none occurs after `until_ns`. With
-    `loyal`, a node asks the same member for the leader each time, as one process does; without, it knows the leader at
-    once.
+    One of `faults` occurs every `calm_ns` on average and lasts up to `longest_ns`; none occurs after `until_ns`. If
+    `loyal`, a node asks the same member for the leader each time, as one process does; if not, it learns of a new
+    leader at once.
 
     `merge` raises HubUnavailable, as a hub does, if no member answers.
     """

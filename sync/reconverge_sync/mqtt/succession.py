@@ -1,10 +1,11 @@
-"""Hands a leader's ledger and usage over to its successor, and takes them over there."""
+"""Hands a leader's ledger and usage over to its successor, and receives them at the successor."""
 
 # Theory of operation.
 #
-# The usage is sent first, while its leader still answers batches and sends claims: it may be long, and a leader that is
-# silent for a tenure is replaced by a new election. From then on that leader refuses calls about usage, as usage that
-# it still counted would be lost. The ledger comes last, because its last part makes the successor begin.
+# The leader sends the usage first, while it still answers batches and sends claims: the usage may be long, and a leader
+# that is silent for a tenure is replaced by a new election. Once it has begun to send the usage, it refuses calls about
+# usage, as usage that it still counted would be lost. The ledger comes last, because its last part makes the successor
+# begin.
 #
 # A successor that has not received all of the usage, in the same term, begins without any: the live nodes report it
 # again, as after a loss.
@@ -85,7 +86,9 @@ class Successor:
         usage, self._whole_usage = self._whole_usage, None
         fits = usage is not None and usage[:2] == (sender, claim.term)
         if not self._candidate.inherit(claim, ledger, usage[2] if usage is not None and fits else None):
-            raise MalformedMessage("unasked", f"this member does not succeed the leader of term {claim.term}")
+            raise MalformedMessage(
+                "unasked", f"it hands over the ledger of term {claim.term}, whose leader this member does not follow"
+            )
         return True
 
     def _check_sender(self, sender: str) -> None:

@@ -108,7 +108,7 @@ class MqttUsage:
         await self._ask(shard, ["finish", *period, late_mark])
 
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
-        """Removes an account's counts from rows, because the account's node has erased the identity of these rows."""
+        """Removes an account's counts from `rows`, as its node has erased the identity that these rows are about."""
         await self._ask(shard, ["retract", *sent_retracted(account, rows)], takes_part=True)
 
 

@@ -1,7 +1,7 @@
 """Writes the usage of a shard in parts, as a leader hands it over to its successor, and reads these parts.
 
-The parts come before the ledger's parts, and in messages of their own. A member of the version before does not know
-them and takes over only the ledger; then nodes report their usage again to the next leader that keeps usage.
+The parts of the usage come before those of the ledger, in messages of their own. A member of an older version does not
+know them and takes over only the ledger; then nodes report their usage again to the next leader that keeps usage.
 """
 
 from __future__ import annotations
@@ -201,4 +201,4 @@ def _exactly(count: int, rest: Item) -> Item:
 
 def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
-        raise MalformedMessage("usage", "a field of the usage that is handed over is invalid")
+        raise MalformedMessage("usage", "the usage in it has a value of a wrong type, out of range or out of order")

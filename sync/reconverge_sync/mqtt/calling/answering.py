@@ -1,4 +1,4 @@
-"""Makes the leader's replies to calls, from the ledger and the usage that it keeps for all, by the merge rule.
+"""Makes the leader's replies to calls, by the merge rule, from the ledger and the usage that the leader keeps for all.
 
 Nothing here waits: a call is answered as of one moment, between two batches. An invalid call raises `MalformedMessage`
 before anything changes; a call that cannot be carried out raises HubUnavailable.
@@ -138,6 +138,4 @@ OPERATIONS: Final[Mapping[str, Callable[[LeaderState, Call], Any]]] = {
 
 def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
-        raise MalformedMessage(
-            "call", "a number in a call is out of range; run one version of reconverge on all members"
-        )
+        raise MalformedMessage("call", "an argument of a call is of the wrong type, or out of range")

@@ -1,4 +1,4 @@
-"""Calls between members, both sides: a member asks the leader and waits, the leader answers from its state.
+"""Both sides of calls between members: a member asks the leader and waits; the leader answers from its state.
 
 As with batches, a reply counts only while no other member can answer: the leader answers within the time that its claim
 allows, and the asking member ignores a reply that comes later.
@@ -21,7 +21,7 @@ from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import BROKER_BUSY, CONNECTION_LOST, MalformedMessage, MessageKind
 
 APART_MAX: Final = 16
-"""The most calls that wait for the broker at one time; the leader refuses further ones."""
+"""The most calls at one time whose replies wait for the broker; the leader refuses further ones."""
 SWAP: Final = "swap"
 """The name of the call that replaces the index of contracts; its reply waits for the broker, see `contracts.py`."""
 
@@ -42,7 +42,7 @@ MalformedMessage."""
 
 @dataclass(slots=True)
 class OwnCall:
-    """A call that this member makes to itself, because it is the leader."""
+    """A call that this member makes to itself because it is the leader."""
 
     call: Call
     asked_ns: int

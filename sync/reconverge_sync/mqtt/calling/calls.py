@@ -1,8 +1,8 @@
-"""Writes and reads members' calls to the leader beside exchanges, and the replies: usage, keys, the state of the data.
+"""Writes and reads members' calls to the leader and the replies, about usage, keys and the state of the data.
 
-A call is its number and an array in msgpack, `[operation, argument, ...]`; the reply is that number and either
-`[True, value]` or `[False, kind, problem]`. Each value that is read is checked; reading raises `MalformedMessage`
-and nothing else.
+A call is its number and an array in msgpack, `[operation, argument, ...]`; the reply is that number and either `[True,
+value]` or `[False, kind, problem]`. Exchanges of batches have messages of their own. Each value that is read is
+checked; reading raises `MalformedMessage` and nothing else.
 """
 
 # Members of an older version ignore and count calls, so the call times out. A member that does
@@ -159,7 +159,7 @@ def read_period(sent: Any) -> Period:
 
 
 def read_key(sent: Any) -> UsageKey:
-    """Returns the usage key in a list of its identity, limit and route. Raises MalformedMessage if invalid."""
+    """Returns the key of usage in a list of an identity, a limit and a route. Raises MalformedMessage if invalid."""
     _check(len(_list(sent)) == 3)
     _check(all(is_text(each, 0, TEXT_BYTES_MAX) and "\0" not in each for each in sent))
     return UsageKey(*sent)
@@ -191,7 +191,7 @@ def sent_recorded(recorded: Recorded) -> Call:
 
 
 def read_recorded(sent: Any) -> Recorded:
-    """Returns what the hub has recorded, from the list that `sent_recorded` made of it. Raises MalformedMessage."""
+    """Returns the hub's answer to a batch of usage, from a list made by `sent_recorded`. Raises MalformedMessage."""
     _check(len(_list(sent)) == 6)
     known, merged, folded, done, hub_us, refused = sent
     _check(is_whole(known) and type(merged) is bool and is_whole(folded) and is_whole(hub_us))
@@ -365,5 +365,5 @@ def _check(fits: bool) -> None:  # noqa: FBT001  # it reads like an assertion
     if not fits:
         raise MalformedMessage(
             "call",
-            "an argument of a call, or a value in its reply, is invalid; run one version of reconverge on all members",
+            "an argument of a call, or a value in its reply, is of the wrong type or out of range",
         )

@@ -13,8 +13,8 @@ no message, and a node knows of a change before it looks.
 # How it works. The broker retains the index, and the leader of shard 0 alone writes it, one change after the other. It
 # compares with the index that it has received itself. Before it compares, it sends a fence on the same topic and waits
 # until that is back: a broker keeps the order of one topic, so any index of the former leader has come by then. It
-# answers when the new index has come back, if it still may answer: a broker confirms also messages that its access list
-# drops.
+# answers when the new index has come back, if it still may answer. It does not rely on the broker's confirmation,
+# because a broker confirms also messages that its access list drops.
 #
 # A leader that was stalled may write late, when another one has written. So each index has a stamp: the term of its
 # leader, and a number. All members accept only an index with a higher stamp, and the leader sends its own index once
@@ -66,19 +66,20 @@ PAGES_AT_ONCE: Final = 32
 SWAP_SHARE: Final = 0.75
 """The fraction of the caller's time after which the leader fails a swap because its own messages have not come back."""
 SLACK: Final = 8
-"""A page is kept for an eighth longer than requested, so that it need not be sent again until less than the requested
-time is left."""
+"""A page is kept for longer than requested, by the requested time divided by this number. So it need not be sent again
+until less than the requested time is left."""
 PURGED_AFTER_S: Final = 3600
-"""For how many seconds after its end a page is not deleted yet, so that a writer that names it again still finds it."""
+"""For how many seconds after it has expired a page is not deleted yet, so that a writer that names it again still finds
+it."""
 SWEPT_AT_ONCE_MAX: Final = 1024
 """The most pages that one sweep deletes."""
 PAGES_MAX: Final = 1 << 16
 """The most pages that all contracts of a namespace can have. A sweep counts further pages as rejected messages."""
 KEPT_S_MAX: Final = 366 * 86_400 * (SLACK + 2) // SLACK
 """The longest time for which a page can be kept, in seconds: contracts end within 366 days, and a clock may be wrong by
-weeks. A page that ends later does not belong to this fleet, and is deleted."""
+weeks. A page that ends later is not of this fleet, and is deleted."""
 NUMBERS_PASSED_MAX: Final = 1 << 20
-"""By how much the number of an index may exceed the number in the last index of the same term that this member has
+"""By how much the number of a new index may exceed the number of the last index of the same term that this member has
 received."""
 _INDEX: Final = Struct("<QQQ")
 """The head of a stored index: the two numbers of its stamp, and its end in seconds since 1970. The index follows."""
@@ -134,7 +135,7 @@ class PostedIndex:
         return self._payload[: bytes_max + 1]
 
     def hear(self, message: bytes) -> None:
-        """Processes a message on the index's topic; an empty message deletes the index. Raises MalformedMessage."""
+        """Processes a message on the topic of the index; an empty one deletes the index. Raises MalformedMessage."""
         if not message:
             self._take(Stamp(0, 0), b"", None, 0)
             return
@@ -184,7 +185,7 @@ class PostedIndex:
     async def swap(self, arguments: Call) -> bool:
         """As the leader, replaces the index as a member's call requests; returns whether it was replaced.
 
-        Takes no longer than an answer may take. Raises MalformedMessage and HubUnavailable.
+        Lasts no longer than an answer may take. Raises MalformedMessage and HubUnavailable.
         """
         payload, over, bytes_max, keep_s = _swap(arguments)
         try:
@@ -215,7 +216,7 @@ class PostedIndex:
         if stamp == self._stamp:
             stamp = stamp._replace(number=stamp.number + 1)
         if stamp.number > _NUMBER_MAX:
-            problem = f"{self._wire.shown(TOPIC)} has an index of no leader; delete it with an empty retained message"
+            problem = f"{self._wire.shown(TOPIC)} has an index of no leader; send it an empty retained message"
             raise HubUnavailable("protocol", problem, applied=False)
         return stamp
 
@@ -280,7 +281,7 @@ class PostedPages:
 
     @contextlib.asynccontextmanager
     async def _watching(self, digests: Sequence[str]) -> AsyncIterator[None]:
-        """A context in which this member is subscribed to pages; before it begins, all retained ones have come."""
+        """A context in which this member is subscribed to pages; at its beginning, all retained ones have come."""
         for digest in digests:
             if DIGEST.fullmatch(digest) is None:
                 problem = (

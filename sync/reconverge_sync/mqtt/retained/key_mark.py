@@ -1,8 +1,8 @@
-"""The mark of the secret with which a fleet hashes keys, as the broker retains it; see `reconverge.hub.KeyMarker`.
+"""The mark (a hash) of the secret with which a fleet hashes keys, as the broker retains it; see `KeyMarker`.
 
 Each member receives the mark when it connects and whenever a mark is stored, so reading it costs no message. No leader
-is needed: of two marks that are stored at once the broker retains the later one, and the node with the other one finds
-that when it reads the mark again.
+is needed: of two marks that are stored at once the broker retains the later one, and the node that sent the other one
+notices this when it reads the mark again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _UNTIL: Final = Struct("<Q")
 """The head of a stored mark: the moment at which the mark ends, in milliseconds since 1970."""
 MILLI: Final = 1000
 RENEWED_SHARE: Final = 2
-"""A node stores the mark again when less than its time divided by this number is left."""
+"""A node stores the mark again when less than this part of the time for which it is kept is left: one divided by this
+number."""
 
 
 class KeyMark:
@@ -45,9 +46,9 @@ class KeyMark:
         self._awaited.fail(problem)
 
     async def leave(self, mark: str, *, keep_s: float) -> str:
-        """Returns the stored mark; if there is none, first stores `mark` for `keep_s` seconds, until it has come back.
+        """Returns the stored mark; if there is none, stores `mark` for `keep_s` seconds and waits until it is back.
 
-        Stores `mark` anew if it is the stored one and expires soon.
+        If `mark` is the stored one and expires soon, stores it anew.
         """
         now_ms, keep_ms = self._clock.wall_ns() // MILLISECOND_NS, round(keep_s * MILLI)
         known = self._mark if now_ms < self._until_ms else ""

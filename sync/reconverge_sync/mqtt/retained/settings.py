@@ -14,8 +14,8 @@ read here: its reader verifies the signature.
 # confirms also messages that its access list drops. MQTT 5 deletes the message when the document expires; MQTT 3.1.1
 # keeps it, and every node rejects it.
 #
-# Any client that may write to the topic may have stored nonsense. The payload is cut to a bounded length and handed on
-# unread, because only its signature proves that it is valid.
+# Any client that may write to the topic may have stored nonsense. The payload is cut to a bounded length and returned
+# without being interpreted, because only its signature proves that it is valid.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ one byte more."""
 
 
 class PostedSettings:
-    """The settings that one connection has received, and settings on their way to the broker and back."""
+    """The settings that one connection has received, and those that it has sent and that have yet to come back."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire

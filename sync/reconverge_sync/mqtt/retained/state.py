@@ -58,7 +58,7 @@ class Retained:
         return [self.shown(topic) for topic in (settings.TOPIC, contracts.TOPIC, key_mark.TOPIC)]
 
     def connect(self, link: MqttLink, member: str) -> None:
-        """Takes a new connection into use, on which this member has the name `member`.
+        """Begins to use a new connection, on which this member has the name `member`.
 
         Sends an echo, a message to itself; when the echo is back, all retained messages have come.
         """

@@ -1,4 +1,4 @@
-"""The port to a member's connection, for messages that the broker retains and whose return the member awaits.
+"""The interface to a member's connection, for messages that the broker retains and also sends back to the member.
 
 A broker of MQTT 3.1.1 confirms also messages that its access list drops. So a retained message counts as stored when it
 has come back to the member that sent it, and not when the broker has confirmed it.
