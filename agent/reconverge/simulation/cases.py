@@ -1,7 +1,7 @@
 """Draws the fuzz's cases from a seed: fleets, limits, traffic and faults.
 
-Cases for which the project promises nothing are not drawn: for instance, a hub loses its data while no node but the hub
-remembers a departed node.
+Cases for which the project promises nothing are not drawn: for instance, that a hub loses its data while it alone
+remembers the use of a departed node.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ ALL_FAULTS: Final = ("cut", "stall", "crash", "hand over", "restart")
 FAULTS_THAT_ALL_NOTICE: Final = ("cut", "crash", "hand over", "restart")
 REGION_WINDOWS: Final = 24
 REGION_QUOTA_MAX: Final = 120
-"""The largest quota of a case with regions. Such a case has many windows, as a dead bridge's loans do harm only after
-some; a small quota keeps it short."""
+"""The largest quota of a case with regions. Such a case has many windows, because the loans of a dead bridge do harm
+only after some windows; a small quota keeps it short."""
 REGION_LAPSE_SHARE: Final = 0.6
 SKEWED_SHARE: Final = 0.3
 STEADY_SHARE: Final = 0.4
@@ -85,7 +85,7 @@ of nodes and whose requests ask the hub."""
 ADMITS_SHARE: Final = 0.3
 """The share of cases of liveness whose nodes admit up to the whole quota while the hub is away."""
 AWAY_SHARE: Final = 0.3
-"""The fraction of these *safety* cases in which nodes are away from the hub for long, so that sealed shares open."""
+"""The fraction of those *safety* cases in which nodes are cut off from the hub for so long that sealed shares open."""
 AWAY_WINDOWS: Final = 14
 AWAY_FAULTS_MAX: Final = 5
 SCARCE_NODES_MAX: Final = 8
@@ -101,7 +101,8 @@ CREDIT_SHARE: Final = 0.3
 quota."""
 CREDIT_WINDOWS: Final = 3
 SETTLED_TENURES: Final = 8
-"""The number of tenures (a leader's terms) after the last fault within which a leader surely answers again."""
+"""The number of tenures (how long one claim of a leader is valid) after the last fault within which a leader surely
+answers again."""
 
 
 @dataclass(frozen=True, slots=True)

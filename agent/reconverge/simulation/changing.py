@@ -1,4 +1,4 @@
-"""Limits and plans that change during a run: when each node takes a new quota over, and which limits judge the run."""
+"""Limits and plans that change during a run: when each node applies a new quota, and which limits judge the run."""
 
 # Theory of operation.
 #
@@ -15,9 +15,9 @@
 # Every stretch is judged as if nothing had been charged before it. So a run that keeps to its limits is never reported,
 # and a stretch in which nodes use allowances of the former quota exceeds its own quota.
 #
-# Where keys change plans (`asked.py`), each key has stretches of its own: periods in a row in which it has one plan,
-# but for the time until the last node knows. A request that has waited for the hub is of the plan that its node knew
-# when it arrived, so it belongs to a stretch only if it arrived in it, too.
+# Where keys change plans (`asked.py`), each key has stretches of its own: the periods in a row in which it has one
+# plan, without the time until the last node knows of the change. A request that has waited for the hub is of the plan
+# that its node knew when the request arrived. So it belongs to a stretch only if it also arrived in that stretch.
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ drawn."""
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """A change of a limit's quota at `moment_ns`, which the nodes take over one after the other."""
+    """A change of a limit's quota, which the nodes apply one after the other from `moment_ns` on."""
 
     limit: Limit
     moment_ns: int
     spread_ns: int
-    """The time, in nanoseconds, by which the last node takes the new quota over later than the first."""
+    """How many nanoseconds after the first node the last node applies the new quota."""
 
     def reaches_ns(self, node: int) -> int:
-        """Returns the simulated time, in nanoseconds, at which `node` takes the new quota over."""
+        """Returns the simulated time, in nanoseconds, at which `node` applies the new quota."""
         return self.moment_ns + int(self.spread_ns * Random(f"change {self.moment_ns} {node}").random())
 
     def __str__(self) -> str:

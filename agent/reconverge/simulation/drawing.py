@@ -36,14 +36,14 @@ LEASE_MAX_NS: Final = 50 * 86_400 * SECOND_NS
 CALENDAR_SHARE: Final = 0.2
 FIRST_HIT_SHARE: Final = 0.4
 CALENDAR_INSTEAD_NS: Final = 60 * SECOND_NS
-"""The longest window, in nanoseconds, that a case may replace by a day: a case lasts for a number of windows, so it
-takes as many steps with longer ones."""
+"""The longest window, in nanoseconds, that a case may replace by a day. The case takes no more steps then, as it lasts
+for a number of windows."""
 DAY_S: Final = 86_400
 ZONES: Final = ("UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Asia/Kolkata")
 
 
 def draw_policy(random: Random) -> Policy:
-    """Draws strict, balanced or available; balanced at random with a `max_overshoot` other than its own."""
+    """Draws strict, balanced or available; at random, balanced gets another `max_overshoot` than its own."""
     policy = random.choice([STRICT, BALANCED, BALANCED, AVAILABLE])
     if policy is BALANCED and random.random() < 0.5:
         policy = replace(policy, max_overshoot=round(random.uniform(0.01, 1.0), 3))
@@ -75,7 +75,7 @@ def draw_limit(random: Random, window: float, algorithms: Sequence[str]) -> Limi
 
 
 def _twisted(random: Random, limit: Limit) -> Limit:
-    """Returns the limit, at random with windows that begin otherwise, or a bucket that starts or refills otherwise."""
+    """Returns the limit, at random with other beginnings of its windows, or another start or refill of its bucket."""
     twist, share = random.random(), random.random()
     if limit.algorithm == FIXED_WINDOW:
         if twist < CALENDAR_SHARE and limit.window_ns <= CALENDAR_INSTEAD_NS:

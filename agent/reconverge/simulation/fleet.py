@@ -92,7 +92,7 @@ class Fleet:
 
     @property
     def shortest_interval_ns(self) -> int:
-        """Returns the shortest time from a node's exchange to one that it makes ahead of time: an agent's default."""
+        """Returns the shortest time, in ns, after which a node may exchange ahead of its interval, as in an agent."""
         return _shortest_ns(self.sync_interval_ns)
 
     @property

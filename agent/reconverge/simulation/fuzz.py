@@ -5,8 +5,8 @@ Five modes. *Safety*: with any faults, no window exceeds its declared bound, and
 nodes keep the ledger among themselves. *Regions*: safety, when there are several hubs with bridges. *Slots*: a limit on
 work in progress never has more work under way than it allows, and loses no slot; see `in_progress/`.
 
-With `--reckless`, nodes are silent about their charges far more often, for longer, and about more of them than in
-production (`simulation/reckless.py`); what must never happen is the same.
+With `--reckless`, nodes leave charges unreported far more often, for longer, and more of them than in production
+(`simulation/reckless.py`); what must never happen is the same.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def agreement_ns(fleet: Fleet) -> int:
 
 
 class FuzzTask(NamedTuple):
-    """A case to try, by its mode and its seed, with proper or with reckless silences."""
+    """A case to try, by its mode and its seed, with the silences of production or with reckless ones."""
 
     mode: str
     seed: int
@@ -147,7 +147,7 @@ class FuzzTask(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A tried case, with a sentence for each broken promise, and what was counted of its silences if reckless."""
+    """A tried case, with a sentence for each broken promise, and the counts of its silences if they are reckless."""
 
     task: FuzzTask
     problems: list[str]

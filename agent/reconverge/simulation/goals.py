@@ -1,7 +1,7 @@
-"""Compares the figures of policies with their goals. Run as `python -m reconverge.simulation.goals`.
+"""Compares measured figures of policies with their goals. Run as `python -m reconverge.simulation.goals`.
 
-Prints a page in Markdown with a row for each chapter, or with `--only` a row for each situation and policy. The runs
-have other seeds than those by which constants were tuned.
+Prints a page in Markdown: a row for each chapter (group of simulated situations), or with `--only` a row for each
+situation and policy. The runs have other seeds than those by which constants were tuned.
 """
 
 from __future__ import annotations

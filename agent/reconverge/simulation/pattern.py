@@ -1,4 +1,4 @@
-"""Traffic of simulated runs: patterns of requests that are drawn from a seed, and recordings.
+"""The traffic of simulated runs: patterns of requests that are drawn from a seed.
 
 `demand` is the requested cost as a multiple of the limit. All times are nanoseconds after the start of the run, unless
 they are in windows.

@@ -1,4 +1,4 @@
-"""Gives silence and recall absurd constants, and counts silences and recalls, to try that no bound depends on them."""
+"""Gives silence and recall absurd constants, and counts both, to test that no bound depends on their constants."""
 
 # Theory of operation.
 #
@@ -6,11 +6,11 @@
 # refused too early, and never how much is admitted. With the constants of production a test can hardly break that: they
 # are cautious, so few cells are silent, and for moments in which nothing happens.
 #
-# How it is tried. Here no constant is cautious: each margin is nothing, and no amount is compared. A cell falls silent
-# with whichever headroom an answer leaves it, however little the fleet has left, however few requests the limit has,
-# and without a base allowance. Then it leaves nine tenths of its headroom unreported (instead of one eighth), for half
-# of a window (instead of a sixteenth). What is no constant stays: a cell with an ask or a waiter, or with an answer
-# about another window, is not silent.
+# How it is tried. Here no constant is cautious: all margins are zero, and no amount is compared. A cell falls silent
+# with any unused allowance after an answer, however little the fleet has left, however few requests the limit has, and
+# without a base allowance. Then it leaves nine tenths of that allowance unreported (instead of one eighth), for half of
+# a window (instead of a sixteenth). Rules without a constant stay in force: a cell with an ask or a waiter, or with an
+# answer about another window, is not silent.
 #
 # The constants and the functions that compare amounts are names in modules, which other modules import; no setting has
 # them, as no user should. So for a while each name is bound to another value in all modules that have it. Modules that
@@ -47,7 +47,7 @@ def _asks_for_no_base(cell: Cell, needs: float) -> bool:  # noqa: ARG001
 
 
 def _speaks_below_a_tenth(cell: Cell) -> int:
-    """Returns a tenth of the headroom after the last answer; the low-water mark is six tenths of it."""
+    """Returns a tenth of the unused allowance after the last answer; the low-water mark is six tenths of that."""
     return cell.low_water // 6
 
 
@@ -66,8 +66,8 @@ ABSURD: Final[Mapping[tuple[str, str], Any]] = {
     (_RECALLING, "NEEDS_LACKED"): 40,
     (_RECALLING, "SURPLUS"): -1e6,
 }
-"""By the module that defines it, and its name: the value that takes its place. A hub with these recalls what a node may
-come to lack, even if the others need all that they hold."""
+"""For each constant or function, by its module and its name: the value that replaces it. With these values a hub
+recalls what a node may come to lack, even if the other nodes need all that they hold."""
 
 
 @dataclass(slots=True)
@@ -79,8 +79,8 @@ class SilenceCount:
     silences: int = 0
     """The answers after which the cell was silent about its charges."""
     charges: int = 0
-    """The decisions on the slow path that charged a silent cell, which is at least one for each silence with charges.
-    Charges on the fast path are not counted."""
+    """The decisions on the slow path that charged a silent cell: at least one in each silence in which there are
+    charges. Charges on the fast path are not counted."""
     recalls: int = 0
     """The recalls that made a node report a cell."""
     interrupted: int = 0
@@ -105,11 +105,11 @@ class SilenceCount:
 
 
 _counts: Final[list[SilenceCount]] = []
-"""The counts of the block that is being run, if one is."""
+"""A list with the counts of the `with` block of `reckless()` that is being run; empty if there is none."""
 
 
 def is_reckless() -> bool:
-    """Returns whether the constants are absurd now."""
+    """Returns whether silence has absurd constants now, that is, whether a block of `reckless()` is being run."""
     return bool(_counts)
 
 
@@ -139,7 +139,7 @@ def reckless() -> Iterator[SilenceCount]:
 
 
 def reckless_if(*, wanted: bool) -> AbstractContextManager[SilenceCount]:
-    """Returns a block as `reckless()` if `wanted`, else one that changes and counts nothing."""
+    """Returns a context like `reckless()` if `wanted`, else one that changes and counts nothing."""
     return reckless() if wanted else nullcontext(SilenceCount())
 
 
@@ -155,7 +155,7 @@ def bound(values: Mapping[tuple[str, str], Any]) -> Iterator[None]:
 
 
 def _bind(former: Mapping[tuple[str, str], Any], latter: Mapping[tuple[str, str], Any]) -> None:
-    """Binds each name, in all modules of the project that have its former value, to its latter value."""
+    """Gives each name its latter value, in all modules of the project in which it has its former value."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] not in PACKAGES:
             continue
@@ -165,7 +165,7 @@ def _bind(former: Mapping[tuple[str, str], Any], latter: Mapping[tuple[str, str]
 
 
 def _counting(count: SilenceCount) -> dict[tuple[str, str], Any]:
-    """Returns functions that do as those they replace, and count."""
+    """Returns functions that do the same as those that they replace, and count."""
     hears_answer, hears_recall, stays_silent = (
         cell_reports.apply_answer,
         requests.report_recalled,

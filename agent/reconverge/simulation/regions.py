@@ -70,7 +70,7 @@ class AheadClock(Clock):
 
 
 class BridgeSpan:
-    """The bridge of one region, from the start of its process to its end."""
+    """The bridge of one region, during the life of one process."""
 
     def __init__(self, bridge: Bridge, region: int) -> None:
         self.bridge = bridge
@@ -213,7 +213,7 @@ class Regions:
                 bridge.hear_lent(0, lending, lent, sent_ns=sent_ns, now_ns=self.now_ns)
 
     def _go_on(self, span: BridgeSpan, rounds: Rounds, result: object = None) -> None:
-        """Hands `result`, the answer to a bridge's last call or None, to the bridge, and plans its next call."""
+        """Gives a bridge `result`, the answer to its last call or None, and plans its next call."""
         if not span.alive:
             return
         try:

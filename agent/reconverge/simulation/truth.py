@@ -1,7 +1,7 @@
-"""Judges a run with full knowledge: by how much it exceeded the limit, and what a central limiter would have admitted.
+"""Judges a run with full knowledge: how far it exceeded the limit, and how much a central limiter would have admitted.
 
-Every charge counts in the window to which its own node assigned it, so a run is judged by the rule that the nodes had
-to keep. Excess is rounded down to whole units of cost.
+Every charge counts in the window in which its own node charged it, so a run is judged by the rule that the nodes had to
+keep. Excess is rounded down to whole units of cost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Place = tuple[str, int]
 
 
 class DecidedRequest(NamedTuple):
-    """A request and a node's decision about it, by one quota."""
+    """A request, and the decision of a node about it under one quota."""
 
     hub_ns: int
     """The time of the decision by the hub's clock, in nanoseconds."""
@@ -45,7 +45,7 @@ class DecidedRequest(NamedTuple):
     epoch: int
     cost: int
     settle: int
-    """The part of the cost that the request settles only when it ends."""
+    """The part of the cost that is charged only when the request ends."""
     node: int
     allowed: bool
     known: bool
@@ -55,7 +55,7 @@ class DecidedRequest(NamedTuple):
     asked: bool = False
     """Whether the request waited for the hub's answer."""
     waited_ns: int = 0
-    """The time from the request's arrival to its decision, in nanoseconds; `hub_ns` is the decision's."""
+    """The nanoseconds from the request's arrival to its decision, which is at `hub_ns`."""
     nodes: int = 0
     """The number of nodes in the hub's last answer to this node; 0 if it had none, or if the number is not known."""
 
@@ -123,12 +123,12 @@ def number_of(limit: Limit, hub_ns: int) -> int:
 def placed(
     limit: Limit, decided: list[DecidedRequest], hub_windows: Mapping[str, Collection[int]] | None = None
 ) -> list[DecidedRequest]:
-    """Returns the decisions with the window of the fleet in place of the node's, if windows begin with the first hit.
+    """Returns the decisions, each with its window of the fleet in place of its node's, if windows begin with a hit.
 
     A charge to a bucket, which has no windows, gets the number of the hub's window at its time. Under any other limit,
     the decisions are returned as they are.
 
-    A fleet's window has the number of the clock's window in which it began, or the next number if that is taken.
+    A fleet's window has the number of the clock's window in which it began, or the next number if that one is taken.
     """
     if limit.bucket:
         return [one._replace(epoch=one.hub_ns // limit.window_ns) for one in decided]
@@ -178,8 +178,8 @@ def excess_by_place(
 ) -> dict[Place, int]:
     """Returns, for each key and window in which the limit was exceeded, the highest excess in whole units of cost.
 
-    `settling` is whether costs added by settling count as use. `born_ns` is when each key was first asked about; a key
-    that it lacks is older than the run.
+    `settling` is whether costs that were added when requests ended count as use. `born_ns` is when each key was first
+    asked about; a key that is not in it is older than the run.
     """
     born_ns = born_ns or {}
     by_key: defaultdict[str, list[TrueCharge]] = defaultdict(list)
@@ -209,7 +209,7 @@ def epoch_of(limit: Limit, one: TrueCharge | DecidedRequest) -> int:
 
 
 def _counted_at(limit: Limit, charge: TrueCharge) -> int:
-    """Returns the place of a charge in time, in the unit of the limit's algorithm: nanoseconds, slices or windows."""
+    """Returns the time of a charge in the unit in which the limit's algorithm counts: ns, slices or windows."""
     if limit.bucket or limit.counts_as == SLIDING_LOG:
         return charge.hub_ns
     return charge.slice_number if limit.counts_as == SLIDING_SLICES else charge.epoch
@@ -281,7 +281,7 @@ class Bounds:
     def __init__(self, limit: Limit, policy: Policy, nodes: int, decided: list[DecidedRequest]) -> None:
         cost_max = max((one.cost for one in decided if one.allowed), default=1)
         self._declared = not policy.merged_only
-        """False for a policy that only compares merged totals, and so declares no bound."""
+        """Whether the policy declares a bound; one that only compares totals of the hub with the limit does not."""
         self._warm = declared_bound(limit, policy, nodes, cost_max)
         self._cold: defaultdict[Place, dict[int, float]] = defaultdict(dict)
         """By window: the most that each node may have admitted in it while the key was new to that node."""

@@ -1,7 +1,7 @@
 """Runs a fleet under virtual time, in a world of clocks, networks and faults that is drawn from a seed.
 
-The kernel, the policies, the syncer and the merge rule are the real ones. The world makes no decisions: it hands times,
-messages and requests to the code that runs in production, in an order that depends on the seed alone.
+The kernel, the policies, the syncer and the merge rule are the real ones. The world makes no decisions: it passes
+times, messages and requests to the code that runs in production, in an order that depends on the seed alone.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class World:
         self.askers: dict[SimulatedAsk, None] = {}
         """The requests that wait for the hub's answer, in the order in which they began."""
         self.chance = Random(f"asks {seed}")
-        """The generator for which requests ask and which are cancelled; separate, so that all else is drawn as
-        without asks."""
+        """The random generator that draws which requests ask and which are cancelled. It is a separate one, so that
+        everything else is drawn as without requests that ask."""
         self._accounts = Accounts()
         self._leases = Leases()
         self.nodes = [FleetMember(index, NodeClock(self, offset_ns(faults, index))) for index in range(fleet.nodes)]

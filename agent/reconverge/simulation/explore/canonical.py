@@ -1,4 +1,4 @@
-"""Computes a digest of a small world; worlds that differ only in moments, names and the order of nodes share it."""
+"""Computes a digest of a small world; it is equal for worlds that differ only in times, names and order of nodes."""
 
 # Theory of operation.
 #
@@ -13,9 +13,9 @@
 # - *Numbers of batches* count from the latest of their node.
 # - *What nothing reads* is left out: LEFT_OUT lists it, with the reason (`reading.py`).
 #
-# A digest that left out too much would make the search skip states. So the search tests it: for some states that it
-# meets again, it compares what each event leads to with what the event led to the first time (`search.py`). A digest
-# that takes equal worlds for different ones only costs time.
+# A digest that left out too much would make the search skip states. So the search tests the digest: for some states
+# that it meets again, it compares the state after each event with the state after that event the first time
+# (`search.py`). A digest that differs for equal worlds only costs time.
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ _WINDOWS: Final = 10**4
 slice."""
 _NAMES: Final = (MARK, GENERATION)
 _UNORDERED: Final = (str, OpenedWindow, tuple)
-"""The types of mapping keys and set members whose order nothing reads: names of nodes, and what the hub counts by."""
+"""The types of those mapping keys and set members whose order nothing reads: names of nodes, and the keys of the hub's
+counts."""
 
 
 class Walk:
@@ -110,7 +111,7 @@ class Walk:
             self.found.append(one)
 
     def batch(self, one: Batch) -> None:
-        """Appends a batch without its lifetime sums, and its sequence number as the distance from its node's latest."""
+        """Appends a batch without its sums of charges; counts its sequence number from the latest one of its node."""
         self.name(one.node)
         self.found.append(one.sequence - self._latest.get(one.node, 0))
         self.name(one.generation)
@@ -197,7 +198,7 @@ class Walk:
         self.meet(one.values())
 
     def _rank(self, one: object) -> tuple[int, int, str]:
-        """Returns the sort key of a member of a set or mapping: the numbers that its names and objects have so far."""
+        """Returns a sort key for a member of a set or mapping, by the numbers given to names and objects so far."""
         if isinstance(one, OpenedWindow):
             return self.names.get(f"{MARK}{one.node}", -1), one.began_us, ""
         if isinstance(one, str):
@@ -215,7 +216,7 @@ _SPECIAL: Final[dict[str, Callable[[Walk, Any], None]]] = {
     "OpenedWindow": Walk.opened,
     "_ClockSample": Walk.sample,
 }
-"""By the name of a class, the method that writes down its objects, of which only some fields matter."""
+"""For each class of which only some fields matter, by its name: the method that appends these fields."""
 
 
 class NodePart(NamedTuple):

@@ -35,11 +35,12 @@ DRIFTING: Final = "drifting clocks"
 REVERSED: Final = "names reversed"
 RECKLESS: Final = "reckless silences"
 EARLY: Final = "early openings"
-"""Nodes may open their sealed shares at once, two windows after the hub's last answer."""
+"""Nodes may open their sealed shares in the second window that begins after the hub's last answer, without a longer
+wait."""
 MORE: Final = (SECOND_KEY, DRIFTING, REVERSED, RECKLESS, EARLY)
-"""The extras that a case may have: a second key, and clocks that drift apart, each of which multiplies the number of
-states; names of nodes that sort the other way, as the hub serves nodes that ask at the same moment by name; and absurd
-constants of silence, see `simulation/reckless.py`."""
+"""The extras that a case may have. A second key, and clocks that drift apart, each multiply the number of states.
+Reversed names sort the other way: the hub serves nodes that ask at the same moment in the order of their names. With
+reckless silences, nodes leave far more charges unreported than in production (`simulation/reckless.py`)."""
 
 
 class Event(NamedTuple):
@@ -303,8 +304,8 @@ OPENED_AT_ONCE: Final[Mapping[tuple[str, str], int]] = {
     (headroom.__name__, "SEALED_INTERVALS"): 0,
     (syncer.__name__, "CELLS_MAX"): 1,
 }
-"""The constants with which a node waits for nothing but the windows before it opens its sealed shares. Its batches have
-room for one key, so that a node that comes back reports its keys one after the other."""
+"""Constants with which a node opens its sealed shares as early as the windows permit. Its batches have room for one
+key, so that a node that comes back reports its keys one after the other."""
 
 
 class Exploration(NamedTuple):
@@ -332,12 +333,12 @@ class Exploration(NamedTuple):
         return [event for event in found if self.asking or not event.asking]
 
     def world(self, start_ns: int = 0) -> SmallWorld:
-        """Returns the case's world before any event. The caller is in a block of `constants()`.
+        """Returns the case's world before any event. To be called in a `with` block of `constants()`.
 
-        Raises RuntimeError if the case has reckless silences, and the caller is not.
+        Raises RuntimeError if the case has reckless silences, and the call is not in such a block.
         """
         if RECKLESS in self.more and not is_reckless():
-            raise RuntimeError(f"the constants of silence are proper ones; enter `constants()` of {self!r}")
+            raise RuntimeError(f"{self!r} needs reckless silences; call it in a `with` block of its `constants()`")
         keys = (KEY, SECOND) if SECOND_KEY in self.more else (KEY,)
         return SmallWorld(
             self.limit(),
@@ -355,7 +356,7 @@ class Exploration(NamedTuple):
 
     @contextmanager
     def constants(self) -> Iterator[SilenceCount]:
-        """Returns a block in which silence and sealed shares have the constants of the case, or those of production."""
+        """Returns a context in which silence and sealed shares have the constants of the case, or of production."""
         with reckless_if(wanted=RECKLESS in self.more) as count, bound(OPENED_AT_ONCE if EARLY in self.more else {}):
             yield count
 

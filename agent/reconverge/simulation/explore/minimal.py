@@ -41,10 +41,8 @@ def replay(case: Exploration, *names: str, asking: int | None = None) -> list[st
 def cut_down(found: Counterexample) -> Counterexample:
     """Returns the counterexample without the events that it does not need to break a promise.
 
-    The caller is in a block of the case's `constants()`, as in the search that has found it.
-
-    If replaying it breaks no promise, because two paths with different states had the same digest, it is returned
-    unchanged.
+    To be called in a `with` block of the case's `constants()`, like the search that has found it. If a replay breaks no
+    promise, because two paths with different states had the same digest, returns it unchanged.
     """
     world = found.case.world(EPOCH_NS)
     begin = Snapshot(world)

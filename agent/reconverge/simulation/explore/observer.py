@@ -268,7 +268,8 @@ class WatchedHub:
         self._truth = truth
         self._knows_all = True
         self.too_free = -inf
-        """The most by which an answer has reported more cost free than one central limiter would still admit."""
+        """The largest amount by which an answer has reported more cost as free than one central limiter would still
+        admit."""
 
     def lose_data(self) -> None:
         """Makes the hub lose its data, after which it may not know all use: its answers are no longer compared."""

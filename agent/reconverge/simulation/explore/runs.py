@@ -15,8 +15,8 @@ from reconverge.simulation.explore.minimal import cut_down, program_of
 from reconverge.simulation.explore.search import Found, Search
 
 COLLECTED_AFTER: Final = 50_000
-"""The number of new objects that cause a garbage collection: each collection walks the whole world, in which only ended
-nodes are cycles."""
+"""How many new objects cause a garbage collection. A collection walks the whole world, in which only ended nodes are
+cycles."""
 ASKING: Final = {"yes": (True,), "no": (False,), "both": (True, False)}
 
 
@@ -94,7 +94,7 @@ class RunTotals(NamedTuple):
 
 
 class RunTable:
-    """A table of searches that have ended, kept in a file if one is given: a search that it has is not made again.
+    """A table of the searches that have ended, kept in a file if one is given, so that they need not be repeated.
 
     The file has a row for each search, and the fields of a row are separated by tabs.
     """
@@ -105,7 +105,7 @@ class RunTable:
         self._rows = [line.split("\t") for line in text.splitlines()[1:]]
 
     def has(self, task: Task) -> bool:
-        """Whether the table has a row of the task's case, with equally many faults and at least the task's depth."""
+        """Whether the table has a row of the task's case, for a search with as many faults and no smaller depth."""
         return any(
             row[:2] == [str(task.case), str(task.faults)] and int(row[FIELDS.index("depth")]) >= task.depth
             for row in self._rows

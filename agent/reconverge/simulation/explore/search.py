@@ -31,11 +31,11 @@ RECOVERY_SHARE: Final = 100
 """One state in this many is tested for recovery: once all faults end, a node must get the whole quota, and the hub must
 have counted all charges."""
 EQUALITY_SHARE: Final = 200
-"""One state in this many that the search meets again is tested: each event must lead to the same state as the first
-time."""
+"""One state in this many that the search meets again is tested: from it, each event must lead to the same state as the
+first time."""
 
 Path = bytes
-"""Events, each a byte: its index in the list of all events; in the order in which they happen."""
+"""A sequence of events, in the order in which they happen: each byte is an event's index in the list of all events."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Found:
 
 
 class Search:
-    """The search of one case, on the kernel in Python, in a block of the case's `constants()`.
+    """The search of one case, on the kernel in Python, in a `with` block of the case's `constants()`.
 
     Raises RuntimeError if the compiled kernel is in use, or outside such a block.
     """
@@ -159,8 +159,9 @@ class Search:
     def _compare(self, first: Path, again: Path) -> None:
         """Notes a problem if two paths to the same digest lead to different digests after one more event.
 
-        The nodes may have changed places between the two. Then their names sort the other way, by which the hub serves
-        nodes that ask at the same moment; so the second path may lead to the same states under names that are reversed.
+        The nodes may have changed places between the two paths. The hub serves nodes that ask at the same moment by
+        their names, which then sort the other way; so the second path may lead to the same states only under names that
+        are reversed.
         """
         self.found.equalities += 1
         there, here = self._follow(first), self._follow(again)

@@ -52,7 +52,7 @@ GENERATION: Final = "^"
 """The first character of every name of a generation of the hub's data; no other text begins with it."""
 ROUNDING: Final = 1e-6
 LATE_MAX: Final = 2
-"""The number of abandoned batches that the world keeps, as they may still arrive."""
+"""How many batches, for whose answer no node waits any more, the world keeps, as they may still arrive."""
 
 
 class SmallWorld:

@@ -24,7 +24,7 @@ from reconverge.kernel import Cell, Kernel, Table, measure
 
 
 class AccountedKernel(Kernel):
-    """A kernel that also keeps the sums of charges under accounts that it has closed."""
+    """A kernel that also keeps the sums of the charges that were made under accounts that are closed now."""
 
     def keep_accounts(self) -> None:
         """Starts the record of closed accounts, which is empty."""

@@ -20,7 +20,7 @@ from reconverge.limit.limit import FIRST_HIT, FIXED_WINDOW, INTERVAL, PACED, Lim
 from reconverge.simulation.truth import CalledFree, DecidedRequest
 
 BITS: Final = 1e-6
-"""The error by which a bucket computed in floating point may differ."""
+"""The largest error in the level of a bucket that comes of floating point."""
 
 
 def is_plain(limit: Limit) -> bool:

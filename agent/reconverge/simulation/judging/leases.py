@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# A process that was killed, and a node that goes by another name since its lease ended, leave a name behind. The hub
-# goes on with what it heard last under that name until the lease of the name ends, and then all that may have been used
-# under it begins to count (`Entry.depart` of the merge rule). That is news: the nodes that exchange after it know of
-# it, and those that exchanged right before it do not. Whether nodes agree can be judged only after that, or before it.
+# A process that was killed, and a node that has another name since its lease ended, leave a name behind. Until the
+# lease of that name ends, the hub keeps the last report under it; then all that may have been used under the name
+# begins to count (`Entry.depart` of the merge rule). The nodes that exchange after that know of it, and those that
+# exchanged right before it do not. So whether nodes agree can be judged only before that, or long enough after it.
 #
 # The hub counts a lease from when it merges a batch, and not from when the batch was sent. So a lease does not end one
 # length after the process was killed: a batch that is slow, or is repeated by the network, arrives when its process has

@@ -5,9 +5,9 @@
 # A merge is one action for a batch that is under way and for one that comes late: `_heard` replaces the entry,
 # `_grants` raises it and answers.
 #
-# The proof may choose any sums of the ledger over the other names that hold what each of these names has: an invariant
-# of one name holds for each, so for sums as well. All use beyond allowances, the debt, takes room from allowances; the
-# part of it that no overdraft covers takes room from overdrafts.
+# The proof may choose any sums of the ledger over the other names, if they contain what each of these names has: an
+# invariant of one name holds for each name, and so for sums as well. All use beyond allowances, the debt, takes room
+# from allowances; the part of it that no overdraft covers takes room from overdrafts.
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from reconverge.simulation.model.terms import (
 
 
 def is_before(scene: ModelState) -> Fact:
-    """Returns the fact that the hub has yet to open the window `frame.looked`, the one that the proof looks at."""
+    """Returns the condition that the hub has yet to open the window `frame.looked`, the one that the proof looks at."""
     return scene.hub.window < scene.frame.looked
 
 
 def is_open(scene: ModelState) -> Fact:
-    """Returns the fact that the hub's cell is in the window `frame.looked`, the one that the proof looks at."""
+    """Returns the condition that the hub's cell is in the window `frame.looked`, the one that the proof looks at."""
     return equal(scene.hub.window, scene.frame.looked)
 
 
 def by_hubs_clock(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the hub's cell is in no earlier window than the hub's clock."""
+    """Returns the condition that the hub's cell is in no earlier window than the hub's clock."""
     if law.meter is not MeterClass.WINDOW:
         return TRUE
     over = scene.hub.now > scene.frame.opens + scene.frame.length
@@ -64,7 +64,7 @@ def held_beyond(scene: ModelState) -> Amount:
 
 
 def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
-    """Returns the hub's entry as `report` changes it, before the hub grants anything."""
+    """Returns the hub's entry after `report` has changed it, before the hub grants anything."""
     entry = scene.entry
     mine = equal(report.window, scene.hub.window)
 
@@ -100,7 +100,7 @@ def _heard(scene: ModelState, report: ReportState, law: Law) -> EntryState:
 
 
 def _in_use(scene: ModelState, report: ReportState) -> Amount:
-    """Returns the use in window `frame.looked` that a report gives, but no more than the ledger counted before."""
+    """Returns the use in window `frame.looked` according to a report, but no more than the ledger counted before."""
     use = smaller(report.used, scene.entry.part + scene.entry.extra)
     return choose(equal(report.window, scene.frame.looked), use, 0)
 
@@ -130,11 +130,11 @@ def _raised(law: Law, entry: EntryState, report: ReportState, named: str) -> _Ra
 
 
 SUMS = ("allowances", "bases", "overdrafts", "debts", "uncovered")
-"""The names of the sums over all other names by which the hub limits a grant."""
+"""The names of the sums over all other names that bound a grant of the hub."""
 
 
 def _sums_have_it(scene: ModelState, raised: _Raised) -> Fact:
-    """Returns the fact that the ledger's sums over other names include the amounts that these names hold."""
+    """Returns the condition that the ledger's sums over other names include the amounts that these names hold."""
     others = scene.others
     with_debts = raised.allowances + raised.debts + raised.overdrafts
     covered = raised.allowances + raised.uncovered + raised.overdrafts
@@ -150,7 +150,7 @@ def _sums_have_it(scene: ModelState, raised: _Raised) -> Fact:
 
 
 def _may_rise(scene: ModelState, entry: EntryState, report: ReportState, raised: _Raised, law: Law) -> Fact:
-    """Returns the fact that the hub may raise the entry to the amounts in `raised`."""
+    """Returns the condition that the hub may raise the entry to the amounts in `raised`."""
     hub = scene.hub
     mine = equal(report.window, hub.window)
     may = law.given(ProofGuard.WAIT_AFTER_LOSS, ~hub.waits)
@@ -225,7 +225,7 @@ def _grants(scene: ModelState, entry: EntryState, report: ReportState, law: Law,
 
 
 def _merged(scene: ModelState, report: ReportState, law: Law, named: str) -> tuple[Move, AnswerState]:
-    """Returns the move by which the hub merges a report, and its answer."""
+    """Returns the step by which the hub merges a report, and its answer."""
     hub, entry = scene.hub, scene.entry
     needs = every(
         (
@@ -255,7 +255,7 @@ def _merged(scene: ModelState, report: ReportState, law: Law, named: str) -> tup
 
 
 def _forgotten(fact: Fact, entry: EntryState) -> EntryState:
-    """Returns the entry; if `fact` is true an empty one, whose amounts have moved to the sums over other names."""
+    """Returns the entry; an empty one if `fact` is true, as its amounts are then counted with the other names."""
 
     def kept(amount: Amount) -> Amount:
         return choose(fact, 0, amount)
@@ -272,7 +272,7 @@ def _forgotten(fact: Fact, entry: EntryState) -> EntryState:
 
 
 def merges(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the batch under way arrives and is answered. A copy of it may arrive again."""
+    """Returns the step in which the batch under way arrives and is answered. A copy of it may arrive again."""
     move, answer = _merged(scene, scene.flight, law, "in time")
     copied = law.either("repeated", lambda after: after.late.there)
     flight, late = scene.flight, scene.late
@@ -293,7 +293,7 @@ def merges(scene: ModelState, law: Law) -> Move:
 
 
 def merges_late(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a batch arrives that was given up, or merged before. Its answer is ignored."""
+    """Returns the step in which a batch arrives that was given up, or merged before. Its answer is ignored."""
     move, _ = _merged(scene, scene.late, law, "late")
     newest = law.given(ProofGuard.SEQUENCE, scene.late.fresh)
     return Move(move.needs & newest, move.after._replace(late=scene.late._replace(fresh=FALSE)))

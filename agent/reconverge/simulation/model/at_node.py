@@ -1,10 +1,10 @@
-"""The actions of a node in the proof: it decides, reports, takes over answers, loses its lease, and begins a window."""
+"""The actions of a node in the proof: it decides, reports, applies answers, loses its lease, and begins a window."""
 
 # Theory of operation.
 #
-# Each action returns what it needs of a state, guards included, and the state that it leaves. Amounts that production
-# code computes, such as how much of an allowance to keep, are free here within the bounds that the code keeps: so the
-# proof does not depend on how demand is measured or shares are dealt.
+# Each action returns the conditions that it needs, guards included, and the state after it. Amounts that production
+# code computes, such as how much of an allowance to keep, are free here, within the bounds that the code keeps. So the
+# proof does not depend on how demand is measured, or how shares are computed.
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from reconverge.simulation.model.terms import (
 
 
 def live(scene: ModelState) -> Fact:
-    """Returns the fact that the node may use its allowance: its process runs and its lease is not over."""
+    """Returns the condition that the node may use its allowance: its process runs and its lease is not over."""
     return scene.node.alive & (scene.hub.now < scene.node.until)
 
 
 def may_go_on(scene: ModelState) -> Fact:
-    """Returns the fact that the node may use its allowance, or may use it again after the answer it waits for."""
+    """Returns the condition that the node may use its allowance, now or after the answer that it waits for."""
     node, answer = scene.node, scene.answer
     errand = scene.errand
     renewed = (scene.flight.there | (errand.under_way & ~node.unconfirmed)) & node.knows
@@ -44,12 +44,12 @@ def may_go_on(scene: ModelState) -> Fact:
 
 
 def holds_nothing(node: NodeState) -> Fact:
-    """Returns the fact that a node has no allowance, no base and no overdraft."""
+    """Returns the condition that a node has no allowance, no base and no overdraft."""
     return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
 
 
 def needs_no_report(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that no hub needs to hear of this key before it renews the node's lease.
+    """Returns the condition that the node's lease may be renewed without a report about this key.
 
     The node holds nothing. Under `strict`, it has also admitted nothing in the window `frame.looked`, unless hub and
     node have left that window.
@@ -60,7 +60,7 @@ def needs_no_report(scene: ModelState, law: Law) -> Fact:
 
 
 def counts(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the use which the node has admitted under this name still counts."""
+    """Returns the condition that the use which the node has admitted under this name still counts."""
     if law.meter is MeterClass.WINDOW:
         return TRUE
     if law.meter is MeterClass.DATED:
@@ -84,7 +84,7 @@ def _cost(scene: ModelState, law: Law) -> Amount:
 
 
 def admits(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node admits a request within its allowance."""
+    """Returns the step in which a node admits a request within its allowance."""
     node, cost = scene.node, _cost(scene, law)
     needs = every(
         (
@@ -98,9 +98,9 @@ def admits(scene: ModelState, law: Law) -> Move:
 
 
 def goes_beyond(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node admits a request within its overdraft, or one that exceeds all that it holds.
+    """Returns the step in which a node admits a request within its overdraft, or one that exceeds all that it holds.
 
-    A node that has just got another name holds nothing, and may still go by an answer to the old one.
+    A node that has just got another name holds nothing, and may still decide by an answer to the old name.
     """
     node, entry, cost = scene.node, scene.entry, _cost(scene, law)
     renamed = holds_nothing(node) & (~entry.known | (scene.hub.now <= entry.seen + scene.frame.lease))
@@ -117,7 +117,7 @@ def goes_beyond(scene: ModelState, law: Law) -> Move:
 
 
 def gives_back(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which use shrinks: work ends, a request is refunded or settles for less, a charge expires."""
+    """Returns the step in which use shrinks: work ends, a request is refunded or settles for less, a charge expires."""
     node = scene.node
     amount = law.any("returned", lambda after: node.used - after.node.used)
     spent = choose(_looked_at(scene), larger(node.spent - amount, 0), node.spent)
@@ -128,18 +128,18 @@ def gives_back(scene: ModelState, law: Law) -> Move:
 
 
 def owes(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which use grows: a request settles for more, or a new name takes over unreported use."""
+    """Returns the step in which use grows: a request settles for more, or a new name takes over unreported use."""
     node, cost = scene.node, _cost(scene, law)
     return Move(cost >= 0, scene._replace(node=node._replace(used=node.used + cost)))
 
 
 def _begun(scene: ModelState, window: Amount) -> Fact:
-    """Returns the fact that the node's clock may have reached `window`; true for windows before `frame.looked`."""
+    """Returns the condition that the node's clock may have reached `window`; true for windows before `frame.looked`."""
     return implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
 
 
 def enters(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node enters a later window."""
+    """Returns the step in which a node enters a later window."""
     node = scene.node
     window = law.any("window", lambda after: after.node.window)
     after = node._replace(
@@ -150,13 +150,13 @@ def enters(scene: ModelState, law: Law) -> Move:
 
 
 def idle(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the node may send a batch: neither a batch nor an answer is under way."""
+    """Returns the condition that the node may send a batch: neither a batch nor an answer is under way."""
     there = (scene.flight.there, scene.answer.there, scene.errand.under_way, scene.errand.answered)
     return law.given(ProofGuard.ONE_BATCH, every(~each for each in there))
 
 
 def may_speak(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the node may still send under its name: its lease is not over, or it holds nothing."""
+    """Returns the condition that the node may still send under its name: its lease is not over, or it holds nothing."""
     return law.given(ProofGuard.NO_NAME_AFTER_LEASE, (scene.hub.now < scene.node.until) | holds_nothing(scene.node))
 
 
@@ -173,7 +173,7 @@ def _under_way(scene: ModelState, node: NodeState, report: ReportState) -> Model
 
 
 def sends(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node lowers the amounts that it holds, and reports them."""
+    """Returns the step in which a node lowers the amounts that it holds, and reports them."""
     node, now = scene.node, scene.hub.now
     leased = now < node.until
 
@@ -211,7 +211,7 @@ def sends(scene: ModelState, law: Law) -> Move:
 
 
 def leaves(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node stops in good order, and reports for the last time.
+    """Returns the step in which a node stops in good order, and reports for the last time.
 
     If that report is given up, the node makes it again, maybe in a later window, and does nothing else any more.
     """
@@ -226,7 +226,7 @@ def leaves(scene: ModelState, law: Law) -> Move:
 
 
 def forgets(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node reports a key for the last time, because it evicts the key from its memory."""
+    """Returns the step in which a node reports a key for the last time, because it evicts the key from its memory."""
     move = _lets_go(scene, law, scene.node)
     return Move(scene.node.alive & move.needs, move.after)
 
@@ -242,7 +242,7 @@ def _between(amount: Amount, least: Amount | int, most: Amount) -> Fact:
 
 
 def gives_up(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node gives up its batch, as no answer comes; the batch may be lost or come late."""
+    """Returns the step in which a node gives up its batch, as no answer comes; the batch may be lost or come late."""
     flight, answer, late = scene.flight, scene.answer, scene.late
     keeps = law.either("keeps", lambda after: after.late.there)
     after = scene._replace(
@@ -282,14 +282,14 @@ def _chosen_answer(fact: Fact, one: AnswerState, other: AnswerState) -> AnswerSt
 
 
 def hears(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the answer to the batch under way arrives."""
+    """Returns the step in which the answer to the batch under way arrives."""
     move = _installs(scene, scene.answer, law)
     after = move.after._replace(answer=scene.answer._replace(there=FALSE))
     return Move(scene.answer.there & move.needs, after)
 
 
 def hears_stray(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which an answer arrives to a batch that the node had given up."""
+    """Returns the step in which an answer arrives to a batch that the node had given up."""
     ignored = law.given(ProofGuard.ANSWER_UNDER_WAY, FALSE) | law.given(ProofGuard.ONE_BATCH, FALSE)
     move = _installs(scene, scene.stray, law)
     return Move(every((ignored, scene.stray.there, move.needs)), move.after)
@@ -345,13 +345,13 @@ def begun_in_lease(scene: ModelState, law: Law) -> Amount:
 
 
 def ends(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a name ends: its process is killed or forks, or its lease is over."""
+    """Returns the step in which a name ends: its process is killed or forks, or its lease is over."""
     del law
     return Move(scene.node.alive, scene._replace(node=scene.node._replace(alive=FALSE)))
 
 
 def comes_back(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a process starts under a name that was used before."""
+    """Returns the step in which a process starts under a name that was used before."""
     after = scene.node._replace(
         alive=TRUE, allowance=NOTHING, base=NOTHING, overdraft=NOTHING, used=NOTHING, knows=TRUE, unconfirmed=FALSE
     )
@@ -359,7 +359,7 @@ def comes_back(scene: ModelState, law: Law) -> Move:
 
 
 def lowers(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node lowers the amounts that it holds, even if they are in use.
+    """Returns the step in which a node lowers the amounts that it holds, even if they are in use.
 
     It does so when it learns of a smaller quota or overdraft, or drops the key.
     """

@@ -2,8 +2,8 @@
 
 # Theory of operation.
 #
-# A node that has nothing to report of a key goes on exchanging. Its batches renew its lease at both sides, so they
-# matter to every key: after a loss of data, a lease may go on only if all keys have been reported to the hub.
+# A node that has nothing to report about a key goes on exchanging. Its batches renew its lease, at the node and at the
+# hub, so they matter to every key: after a loss of data, a lease may be renewed only if all keys have been reported.
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reconverge.simulation.model.terms import FALSE, TRUE, choose, decide, equal
 
 
 def sends_of_others(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which a node sends a batch, maybe its last one, that does not report this key."""
+    """Returns the step in which a node sends a batch, maybe its last one, that does not report this key."""
     node = scene.node
     leaves = law.either("leaves", lambda after: after.errand.leaves)
     needs = every((decide(leaves, holds_nothing(node), node.alive), idle(scene, law), may_speak(scene, law)))
@@ -35,7 +35,7 @@ def sends_of_others(scene: ModelState, law: Law) -> Move:
 
 
 def merges_of_others(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the hub merges and answers a batch under way that does not report this key."""
+    """Returns the step in which the hub merges and answers a batch under way that does not report this key."""
     entry, node, errand = scene.entry, scene.node, scene.errand
     seen = choose(entry.known, scene.hub.now, entry.seen)
     answered = ErrandState(FALSE, TRUE, errand.leaves, TRUE, node.knows & ~node.unconfirmed)
@@ -50,7 +50,7 @@ def merges_of_others(scene: ModelState, law: Law) -> Move:
 
 
 def merges_late_of_others(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the hub merges a batch that was given up, and does not report this key."""
+    """Returns the step in which the hub merges a batch that was given up, and does not report this key."""
     entry = scene.entry
     seen = choose(entry.known, scene.hub.now, entry.seen)
     needs = law.given(ProofGuard.GONE_STAYS_GONE, ~entry.gone & ~entry.left)
@@ -58,7 +58,7 @@ def merges_late_of_others(scene: ModelState, law: Law) -> Move:
 
 
 def hears_of_others(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which an answer arrives to a batch that did not report this key."""
+    """Returns the step in which an answer arrives to a batch that did not report this key."""
     node, errand = scene.node, scene.errand
     # A key of which a node holds nothing does not keep the lease from going on.
     until, may_last = until_of(scene, law, own=errand.own | needs_no_report(scene, law))

@@ -12,7 +12,7 @@ from reconverge.simulation.model.terms import amount as as_amount
 
 
 class HeldBy(NamedTuple):
-    """The file and function in which the code enforces a guard, and a sentence on the guard."""
+    """The file and function in which the code enforces a guard, and a sentence about what the guard ensures."""
 
     file: str
     function: str
@@ -102,7 +102,8 @@ NOT_ALONE: Final[Mapping[ProofGuard, str]] = {
     ProofGuard.ANSWER_WITHIN_ROOM: "the ledger stays within the bound; the guard only adapts to a smaller quota sooner",
     ProofGuard.ALLOWANCE_OWN_WINDOW: "INSTALL_OWN_WINDOW keeps the node from using it",
 }
-"""The guards without which the proof still succeeds, as another guard does the same; each with the reason."""
+"""The guards without each of which the proof still succeeds, because another guard has the same effect; each with the
+reason."""
 
 
 class Assumption(Enum):
@@ -121,7 +122,7 @@ class Assumption(Enum):
 
 
 class MeterClass(Enum):
-    """A class of limits that the proof treats alike, by the way in which use ceases to count."""
+    """A class of limits with one proof: in all of them use ceases to count in the same way."""
 
     WINDOW = "fixed windows: use counts until its window ends"
     DATED = "logs and slices: each charge counts for a window"
@@ -129,10 +130,10 @@ class MeterClass(Enum):
 
 
 class Law:
-    """The terms of one proof: the class of limits, the policy, and the guards that are in force.
+    """The conditions of one proof: the class of limits, the policy, and the guards that are in force.
 
-    For each amount that an action may choose freely, it returns a symbol to the prover, and to the check of a recorded
-    step the amount in the state after the step.
+    For each amount that an action may choose freely, it returns a symbol to the prover; to the check of a recorded step
+    it returns the amount in the state after the step.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Law:
         return guard not in self.without
 
     def given(self, guard: ProofGuard, fact: Fact) -> Fact:
-        """Returns the precondition `fact`; TRUE if its `guard` is taken out."""
+        """Returns the precondition `fact`, which `guard` enforces; TRUE if that guard is left out."""
         return fact if self.keeps(guard) else TRUE
 
     def by(self, guard: ProofGuard, amount: Amount | int, otherwise: Amount | int) -> Amount:
@@ -175,29 +176,29 @@ class Law:
         return fact if self._assuming else TRUE
 
     def any(self, name: str, seen: Callable[[ModelState], Amount], *, whole: bool = True) -> Amount:
-        """Returns an amount that an action is free to choose: a symbol, or `seen(state)` after a recorded step."""
+        """Returns an amount that an action may choose freely: a symbol, or `seen(state)` after a recorded step."""
         if self._after is None:
             return Symbol(f"any.{name}", whole)
         return Constant(self._chosen[name]) if name in self._chosen else seen(self._after)
 
     def either(self, name: str, seen: Callable[[ModelState], Fact]) -> Fact:
-        """Returns a fact that an action is free to choose: a symbol, or `seen(state)` after a recorded step."""
+        """Returns a truth value that an action may choose freely: a symbol, or `seen(state)` after a recorded step."""
         return Flag(f"any.{name}") if self._after is None else seen(self._after)
 
 
 class Move(NamedTuple):
-    """One move of an action: the facts that must hold before it, and the state after it."""
+    """One step of the model, made by an action: the conditions that must hold before it, and the state after it."""
 
     needs: Fact
     after: ModelState
 
 
 Action = Callable[[ModelState, Law], Move]
-"""A function that returns the move of an event: its preconditions, and the state after it."""
+"""A function that returns the step (`Move`) that an event makes in a given state."""
 
 
 def is_step(action: Action, law: Law, before: Mapping[str, Number | bool], after: Mapping[str, Number | bool]) -> bool:
-    """Returns whether the step from `before` to `after`, recorded from the code, is a move of `action`.
+    """Returns whether the step from `before` to `after`, recorded from the code, is one that `action` can make.
 
     `law` must have been made with the state after the step. Fields that `after` lacks are not compared.
     """

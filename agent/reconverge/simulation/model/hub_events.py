@@ -2,9 +2,9 @@
 
 # Theory of operation.
 #
-# What changes for all names at once (time, the hub's window, a loss of data and the end of the wait after it) is an
-# action of its own, though the code does it in the course of a merge. The sums over the others change with it as the
-# name that is looked at does.
+# A change for all names at once (time, the hub's window, a loss of data and the end of the wait after it) is an action
+# of its own, though the code makes it during a merge. It changes the sums over the other names in the same way as the
+# one name that the proof looks at.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from reconverge.simulation.model.terms import (
 
 
 def gives_up_on(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the hub gives up on a name whose lease is over, or whose node has left."""
+    """Returns the step in which the hub gives up on a name whose lease is over, or whose node has left."""
     entry, node, hub, frame = scene.entry, scene.node, scene.hub, scene.frame
     idle = entry.seen + frame.lease
     silent = law.given(ProofGuard.HUB_WAITS_FOR_LEASE, hub.now > idle)
@@ -56,7 +56,7 @@ def gives_up_on(scene: ModelState, law: Law) -> Move:
 
 
 def lets_expire(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which dated use expires at the hub, at the time that the node's last report gave."""
+    """Returns the step in which dated use expires at the hub, at the time that the node's last report gave."""
     entry = scene.entry
     part, extra = smaller(entry.part, entry.allowance), smaller(entry.extra, entry.overdraft)
     spent = implies(counts(scene, law), scene.node.spent <= part + extra + scene.frame.request)
@@ -65,7 +65,7 @@ def lets_expire(scene: ModelState, law: Law) -> Move:
 
 
 def forgets_departed(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the hub drops the dated use of a departed name, because it counts no more."""
+    """Returns the step in which the hub drops the dated use of a departed name, because it counts no more."""
     entry = scene.entry
     over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
     # For a node that has left, the hub uses the dates in its last report.
@@ -75,7 +75,7 @@ def forgets_departed(scene: ModelState, law: Law) -> Move:
 
 
 def opens_window(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the hub opens a window; the bases of all names become their allowances."""
+    """Returns the step in which the hub opens a window; the bases of all names become their allowances."""
     hub, entry = scene.hub, scene.entry
     window = law.any("window", lambda after: after.hub.window)
     forward = law.given(ProofGuard.NEVER_BACK, window > hub.window)
@@ -95,7 +95,7 @@ def opens_window(scene: ModelState, law: Law) -> Move:
 
 
 def loses_data(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the hub loses all its data."""
+    """Returns the step in which the hub loses all its data."""
     hub, entry, others, nothing = scene.hub, scene.entry, scene.others, NOTHING
     # A node that the hub has never answered holds nothing, and takes the new data for the first.
     spotless = equal(scene.node.spent, 0) if law.strict else TRUE
@@ -120,7 +120,7 @@ def loses_data(scene: ModelState, law: Law) -> Move:
 
 
 def ends_wait(scene: ModelState, law: Law) -> Move:
-    """Returns the move that ends the hub's wait after a loss: names that have not reported since count no longer."""
+    """Returns the step that ends the hub's wait after a loss: names that have not reported since count no longer."""
     hub, entry, frame, others = scene.hub, scene.entry, scene.frame, scene.others
     matters = hub.window <= frame.looked
     unheard = ~entry.known
@@ -157,9 +157,9 @@ def ends_wait(scene: ModelState, law: Law) -> Move:
 
 
 def _only_present(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that no answer under way comes from data that the hub has lost since.
+    """Returns the condition that no answer under way comes from data that the hub has lost since.
 
-    One that says nothing of this key may, as it only renews the lease, if that needs no report of this key.
+    An answer about other keys may, as it only renews the lease, if that needs no report of this key.
     """
     answer, errand = scene.answer, scene.errand
     harmless = needs_no_report(scene, law)
@@ -167,13 +167,13 @@ def _only_present(scene: ModelState, law: Law) -> Fact:
 
 
 def _unless_it_says(report: ReportState, unheard: Fact) -> ReportState:
-    """Returns `report`; if `unheard`, the fact that the hub does not know its name, it is lost unless it reports 0."""
+    """Returns `report`; if `unheard` is true (the hub does not know its name), lost unless its amounts are 0."""
     nothing = every(equal(amount, 0) for amount in (report.allowance, report.base, report.overdraft))
     return report._replace(there=report.there & (~unheard | nothing))
 
 
 def changes_quota(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which the hub learns that the smallest quota of all nodes has changed."""
+    """Returns the step in which the hub learns that the smallest quota of all nodes has changed."""
     hub = scene.hub
     capacity = law.any("capacity", lambda after: after.hub.capacity)
     after = hub._replace(capacity=capacity, most=larger(hub.most, capacity))
@@ -181,7 +181,7 @@ def changes_quota(scene: ModelState, law: Law) -> Move:
 
 
 def passes_time(scene: ModelState, law: Law) -> Move:
-    """Returns the move in which time passes."""
+    """Returns the step in which time passes."""
     now = law.any("now", lambda after: after.hub.now, whole=False)
     return Move(now >= scene.hub.now, scene._replace(hub=scene.hub._replace(now=now)))
 

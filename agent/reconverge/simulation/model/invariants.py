@@ -1,4 +1,4 @@
-"""The invariants that the proof shows: facts that hold at every moment, about one name and about the sums over all."""
+"""The invariants that the proof shows: conditions that always hold, for one name and for the sums over all names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def counted_beyond(scene: ModelState) -> Amount:
 
 
 def frame_holds(scene: ModelState, law: Law) -> Fact:
-    """Returns the fact that the constants of a state are possible: the numbers that no action changes."""
+    """Returns the condition that the numbers of a state that no action changes are possible."""
     frame, hub = scene.frame, scene.hub
     found = [
         frame.lease > 0,
@@ -81,7 +81,7 @@ def frame_holds(scene: ModelState, law: Law) -> Fact:
 
 
 def fresh_name(scene: ModelState) -> Fact:
-    """Returns the fact that a name has just begun: its node holds nothing, and the hub knows nothing of it."""
+    """Returns the condition that a name has just begun: its node holds nothing, and the hub knows nothing of it."""
     node, entry = scene.node, scene.entry
     nothing = [
         equal(amount, 0)

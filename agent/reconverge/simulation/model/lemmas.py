@@ -43,7 +43,7 @@ class Lemma(NamedTuple):
     conclusion: Fact
 
     def fact(self, without: Collection[ProofGuard] = ()) -> Fact:
-        """Returns the lemma as one fact, to be proved for all numbers, without the guards `without`."""
+        """Returns the lemma as one condition, to be proved for all numbers, without the guards `without`."""
         kept = [fact for guard, fact in self.guarded if guard not in without]
         return implies(every([*self.premises, *kept]), self.conclusion)
 

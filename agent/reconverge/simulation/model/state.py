@@ -35,7 +35,7 @@ class Frame(NamedTuple):
     """The most by which a node's estimate of the hub's clock is ahead; less than a window."""
     lease: Amount
     drift: Amount
-    """The time by which a lease lasts longer by a node's clock that runs slow."""
+    """How much longer a lease lasts by the clock of a node whose clock runs slow."""
     request: Amount
     """The highest cost of a request."""
 

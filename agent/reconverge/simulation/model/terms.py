@@ -1,4 +1,4 @@
-"""Amounts and facts over symbols. The same expression is evaluated with numbers, or translated for the prover."""
+"""Amounts and facts (conditions) with symbols; the same expression is evaluated, or translated for the prover."""
 
 # Theory of operation.
 #
@@ -49,7 +49,7 @@ class Amount:
 
 
 class Fact:
-    """A statement that is true or false, depending on symbols."""
+    """A condition that is true or false, depending on the values of symbols."""
 
     __slots__ = ()
 
@@ -184,14 +184,14 @@ def amount(value: Amount | int) -> Amount:
 
 
 def at_most(one: Amount, other: Amount) -> Fact:
-    """Returns the fact that `one` is no larger than `other`."""
+    """Returns the condition that `one` is no larger than `other`."""
     if type(one) is Constant and type(other) is Constant:
         return TRUE if one.value <= other.value else FALSE
     return AtMost(one, other)
 
 
 def every(facts: Iterable[Fact]) -> Fact:
-    """Returns the fact that all of `facts` are true."""
+    """Returns the condition that all of `facts` are true."""
     left = []
     for fact in facts:
         if type(fact) is not Known:
@@ -202,7 +202,7 @@ def every(facts: Iterable[Fact]) -> Fact:
 
 
 def either_of(facts: Iterable[Fact]) -> Fact:
-    """Returns the fact that at least one of `facts` is true."""
+    """Returns the condition that at least one of `facts` is true."""
     left = []
     for fact in facts:
         if type(fact) is not Known:
@@ -213,12 +213,12 @@ def either_of(facts: Iterable[Fact]) -> Fact:
 
 
 def implies(fact: Fact, other: Fact) -> Fact:
-    """Returns the fact that `other` is true if `fact` is."""
+    """Returns the condition that `other` is true if `fact` is."""
     return ~fact | other
 
 
 def equal(one: Amount, other: Amount | int) -> Fact:
-    """Returns the fact that two amounts are equal."""
+    """Returns the condition that two amounts are equal."""
     second = amount(other)
     if type(one) is Constant and type(second) is Constant:
         return TRUE if one.value == second.value else FALSE
@@ -226,7 +226,7 @@ def equal(one: Amount, other: Amount | int) -> Fact:
 
 
 def same(one: Fact, other: Fact) -> Fact:
-    """Returns the fact that both facts are true, or both are false."""
+    """Returns the condition that both facts are true, or both are false."""
     return implies(one, other) & implies(other, one)
 
 

@@ -1,4 +1,4 @@
-"""Computes the load that a fleet causes on its hub and its nodes, from the numbers of nodes and keys, and the interval.
+"""Computes the load that a fleet causes on its hub and its nodes from its nodes, its keys and its sync interval.
 
 The coefficients are measured by `python -m bench.capacity` and kept in `simulation/capacity.json`.
 """
@@ -96,7 +96,7 @@ def cold_reports(window_ns: int, interval_ns: int) -> float:
 
 
 def regular_pace(nodes: int, *, hot_keys: int, cold_keys: int, window_ns: int, interval_ns: int) -> ExchangeRate:
-    """Returns the exchange rate of a fleet in which each node reports this many keys, and never ahead of time."""
+    """Returns the exchange rate of a fleet in which each node reports all these keys, and never ahead of time."""
     per_window = window_ns / interval_ns
     cells = hot_keys * per_window + cold_keys * cold_reports(window_ns, interval_ns)
     batches = per_window * max(1, ceil(cells / per_window / CELLS_MAX))

@@ -1,4 +1,4 @@
-"""Chapters of simulated situations with their goals, and pages in Markdown of the figures that were reached."""
+"""Chapters (groups of simulated situations) with their goals, and documents in Markdown of the measured figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGES: Final = "messages, balanced"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The highest value that a figure of one policy may have in each situation of a chapter."""
+    """The highest value that one figure (measured number) of one policy may have in each situation of a chapter."""
 
     policy: str
     figure: str
@@ -34,7 +34,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """Situations that belong together, and the goals for all of them."""
+    """A group of simulated situations that belong together, and the goals for all of them."""
 
     name: str
     situations: dict[str, Experiment]
@@ -50,11 +50,11 @@ NEVER_OVER: Final = Goal("strict", "over_max_pct", 0.0)
 
 
 Found = list[tuple[Chapter, dict[str, dict[str, Figures]]]]
-"""Each chapter, with the figures of its situations: by situation, and then by policy."""
+"""Each chapter, with the figures of each of its situations by policy."""
 
 
 def together(situations: Iterable[dict[str, Figures]]) -> dict[str, Figures]:
-    """Returns a chapter's figures by policy: of each figure that is a mean, the mean; of each maximum, the largest."""
+    """Returns one set of figures for a chapter by policy: the mean of each mean, and the largest of each maximum."""
     situations = list(situations)
     count = len(situations)
     summed: dict[str, Figures] = {}
@@ -84,7 +84,10 @@ def unmet(chapter: Chapter, situations: dict[str, dict[str, Figures]]) -> list[s
 
 
 def page(found: Found, made_at: str = "") -> str:
-    """Returns a page in Markdown with a row for each situation and policy; it names the commit `made_at`, unless ""."""
+    """Returns a Markdown document with a row for each situation and policy.
+
+    It names the commit `made_at`, unless that is "".
+    """
     lines = _beginning(made_at)
     for chapter, situations in found:
         row, heads = (row_in_doubt, IN_DOUBT) if chapter.in_doubt else (_row, (*POLICIES, MESSAGES))

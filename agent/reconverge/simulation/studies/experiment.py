@@ -27,7 +27,7 @@ PROCESSES: Final = multiprocessing.cpu_count()
 def mapped(
     function: Callable[[Task], Result], tasks: Sequence[Task], *, processes: int, chunk: int = 1, apart: bool = False
 ) -> Iterator[Result]:
-    """Yields `function(task)` for each of `tasks`, as results become available, computed by `processes` processes.
+    """Yields `function(task)` for each of `tasks`, in their order, computed by `processes` processes.
 
     With one process, the calling process computes them, unless they have to run `apart` from it.
     """
@@ -143,7 +143,7 @@ def run(
     processes: int = 1,
     watch: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Figures], dict[str, list[RunFigures]]]:
-    """Returns the figures by policy over all seeds, and by policy of each run; calls `watch` after each run."""
+    """Returns the figures of each policy over all seeds, and of each of its runs; calls `watch` after each run."""
     trials = [ExperimentRun(experiment, policy, seed) for seed in seeds for policy in policies]
     runs: dict[str, list[RunFigures]] = {policy.name: [] for policy in policies}
     for trial, figures in zip(trials, run_all(trials, processes=processes, watch=watch), strict=True):

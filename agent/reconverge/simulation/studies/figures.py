@@ -1,4 +1,4 @@
-"""The figures of simulated runs: over- and under-admission, messages, broken bounds; and the commit of the code."""
+"""The figures (measured numbers) of simulated runs: over- and under-admission, messages, broken bounds."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PERCENT = 100.0
 class Figures:
     """The figures of one policy over all seeds.
 
-    Percentages are of the limit (over-admission of a bucket: of its capacity), over all windows of all keys with any
-    request, without the warm-up; `bound_violations` counts the warm-up, too.
+    Percentages are of the limit (over-admission of a bucket: of its capacity). They cover all windows of all keys with
+    any request, without the warm-up; `bound_violations` includes the warm-up.
     """
 
     over_mean_pct: float
@@ -48,8 +48,8 @@ class Figures:
     admitted_pct: float
     """The admitted cost, in % of the cost that one central limiter would have admitted."""
     falsely_refused_pct: float
-    """The cost that one central limiter would have admitted and the fleet has not, over all windows, in % of that cost.
-    The admitted cost above the limit does not count.
+    """The cost that one central limiter would have admitted and the fleet has not, over all windows, in % of the
+    former. Cost that the fleet admitted above the limit does not make up for it.
 
     Under-admission by window, on the other hand, also counts cost that is admitted one window later or earlier.
     """
@@ -223,7 +223,7 @@ CHANGEABLE: Final = ("agent", "sync")
 
 
 def commit_of(place: Path = HERE) -> str:
-    """Returns the last commit, its date, and whether that code has changed since; an empty string outside a clone."""
+    """Returns the last commit, its date, and whether the code has changed since; an empty string outside a clone."""
     try:
         _git(place, "ls-files", "--error-unmatch", ".")
         words = _git(place, "log", "-1", "--format=%h, %cs")

@@ -1,8 +1,7 @@
 """Compares limiters without messages with the least loss possible: `python -m reconverge.simulation.studies.frontier`.
 
-Each limiter has to get through two partitions, each as long as a window: one in which every node gets requests for more
-than the limit, and one in which one node alone gets as many, once for each node. Policies run as in production; each
-other limiter is a rule of one line.
+Each limiter has to pass two kinds of partitions, each as long as a window: one in which every node gets requests for
+more than the limit; and, once for each node, one in which that node alone gets as many.
 """
 
 # Theory of operation. A node that hears nothing decides by its own arrivals: it admits the same, a, whether the other
@@ -229,7 +228,7 @@ def arrivals(task: FrontierTask, busy: frozenset[int]) -> list[SimulatedArrival]
 
 
 def _moment_ns(situation: Situation, part: float) -> int:
-    """Returns the time of a request in the judged window, with the fraction `part` of its node's requests before it."""
+    """Returns the time of a request in the judged window; `part` is the fraction of its node's requests before it."""
     into = 0.5 if situation.at_once else 0.01 + 0.98 * part
     return round((BEFORE + into) * LIMIT.window_ns)
 

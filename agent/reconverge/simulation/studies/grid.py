@@ -1,8 +1,8 @@
 """Counts false refusals over a grid of fleets. Run as `python -m reconverge.simulation.studies.grid`.
 
-A cell is a fleet, a limit and traffic, drawn with its number as the seed; so the first N cells are the same at every
-commit. A third of them are held out: they are skipped unless `--held-out` is given, which is for the end, when all
-constants are fixed. So no constant has been chosen by the results of these cells.
+A cell of the grid is a fleet, a limit and traffic, drawn with the cell's number as the seed; so the first N cells are
+the same at every commit. A third of the cells are held out: they are simulated only with `--held-out`, which is for the
+end, when all constants are fixed. So no constant has been chosen by the results of these cells.
 """
 
 # Two runs of the same cell differ in the code alone, as time is virtual and all chance comes from the seed: so figures
@@ -84,7 +84,7 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True)
 class CellFigures:
-    """The figures of one cell, with all requests decided from memory, or with requests that ask the hub."""
+    """The figures of one cell for one way of deciding: from memory, or with requests that ask the hub."""
 
     figures: Figures
     of_limit_pct: float
@@ -133,7 +133,7 @@ class GridTask:
 
 
 def tried(task: GridTask) -> CellOutcome:
-    """Simulates a cell whose nodes decide from memory, and if the task wants it, one whose requests ask the hub.
+    """Simulates a cell with nodes that decide from memory; if the task has `asks`, also with requests that ask the hub.
 
     Returns the figures of each.
     """
@@ -156,9 +156,10 @@ Before = dict[int, dict[str, CellFigures]]
 
 
 def page(outcomes: Sequence[CellOutcome], before: Before) -> str:
-    """Returns the figures in Markdown, with a chapter for each way of deciding. `before` has figures of another commit.
+    """Returns the figures in Markdown, with a chapter for each way of deciding.
 
-    Each chapter has tables by size and algorithm, by pattern, and of the worst cells.
+    `before` has figures of another commit to compare with. Each chapter has tables by size and algorithm, by pattern,
+    and of the worst cells.
     """
     lines = [
         "refused: falsely, over the whole run, in % of what one central limiter admits; of L: in % of the limit, as a",

@@ -1,9 +1,9 @@
-"""Small limits while the hub is away for long. Run as `python -m reconverge.simulation.studies.hub_away`.
+"""Simulates small limits while the hub is away for long: `python -m reconverge.simulation.studies.hub_away`.
 
-All nodes are cut off from the hub for OUT_WINDOWS windows, in which clients ask for twice the limit, at nodes drawn at
+All nodes are cut off from the hub for OUT_WINDOWS windows. Meanwhile clients ask for twice the limit, at nodes drawn at
 random or always at one node. The figures are the cost that was not admitted, in % of the cost that one central limiter
-admits in the same windows; beside them the same of a static division, in which each node is a limiter of an equal part
-of the quota, and what is left over goes to the first nodes.
+admits in the same windows. For comparison there is a static division: each node is a limiter of an equal part of the
+quota, and the first nodes get one more each while there is a rest.
 
 With `--partly`, the hub is away for some of the nodes, or now and then, or slow, or it fails over without its data. A
 window is exact for the nodes that have the hub if they admit what one central limiter admits to their requests of the
@@ -74,11 +74,11 @@ class AwayRow:
     """The cost that was refused falsely in the first window after the cut."""
     second: float
     later: float
-    """The same from the third window after the cut on, while the hub is away."""
+    """The falsely refused cost from the third window after the cut on, while the hub is away."""
     static: float
-    """The same of the static division."""
+    """The falsely refused cost of a static division of the quota, in the windows of `later`."""
     after: float
-    """The same in the windows after the return of the hub."""
+    """The falsely refused cost in the windows after the return of the hub."""
     over: float
     """The most by which a window exceeded the limit, in % of the limit."""
     broken: int

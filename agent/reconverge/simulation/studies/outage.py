@@ -1,4 +1,4 @@
-"""The cost of an outage to requests that ask in doubt. Run as `python -m reconverge.simulation.studies.outage`.
+"""Measures what an outage costs requests that ask in doubt: `python -m reconverge.simulation.studies.outage`.
 
 All nodes are cut off from the hub for OUT_WINDOWS windows: under both values of a policy's `scarce`, "nodes" and "hub",
 and at a demand of twice the limit and of nine tenths of it. The figure is the cost that was not admitted, in % of the

@@ -39,12 +39,14 @@ ROUND_TRIP_NS: Final = 4 * MILLISECOND_NS
 SHARE_MIN, SHARE_MAX = 0.003, 0.06
 """The least and the greatest sync interval of a cell of the grid, as a fraction of the window."""
 SHORT_SHARE: Final = 0.01
-"""Below this fraction the window is a minute, and else ten seconds."""
+"""If the sync interval is a smaller fraction of the window than this, the window is a minute; else it is ten seconds.
+"""
 KEYS: Final = 20
 KEYS_DEMAND: Final = 3.6
-"""The demand for KEYS keys by that for one: Zipf's law then asks for about as much of the first key."""
+"""The demand for KEYS keys divided by the demand for one key: by Zipf's law, the first key then gets about as many
+requests as one key alone."""
 REQUESTS: Final = 20_000
-"""A run has as many windows as have about so many requests, but five to ten."""
+"""The approximate number of requests in a run, which determines its number of windows, from five to ten."""
 FAULTS_TRIED: Final = (
     "down@2.3w+1w",
     "cut:half@2.3w+2w",
@@ -89,7 +91,8 @@ class Comparison(NamedTuple):
 class Compared:
     """A row of the table: figures of both runs of a comparison.
 
-    The falsely refused cost is in percent of what a central limiter admits, the cost above a limit in percent of that.
+    Falsely refused cost is in percent of the cost that a central limiter admits; cost above a limit is in percent of
+    the limit.
     """
 
     part: str
@@ -114,7 +117,7 @@ class Compared:
 
     @property
     def lost(self) -> float:
-        """Returns how much more is refused falsely with silence, in percentage points; below 0 if less is."""
+        """Returns by how many percentage points silence raises the falsely refused cost; negative if it lowers that."""
         return self.refused_with - self.refused_without
 
     @property
@@ -227,7 +230,7 @@ def compared(comparison: Comparison) -> Compared:
 
 
 class Aim(NamedTuple):
-    """An aim, and whether the rows reach it."""
+    """An aim of the study, and whether the rows of its table reach that aim."""
 
     text: str
     holds: bool
@@ -239,7 +242,7 @@ class Aim(NamedTuple):
 
 
 def aims(rows: Sequence[Compared]) -> Iterator[Aim]:
-    """Yields each aim of the parts that `rows` are of."""
+    """Yields the aims for those parts of the study to which `rows` belong."""
     yield Aim(f"{sum(row.broken for row in rows)} bounds broken", not any(row.broken for row in rows))
     by_part: defaultdict[str, list[Compared]] = defaultdict(list)
     for row in rows:

@@ -36,7 +36,8 @@ times the traffic all at once."""
 WINDOWS: Final = 6
 WARMUP: Final = 2
 QUOTA_SIMULATED_MAX: Final = 2_000
-"""The largest quota that is simulated, also for larger limits, whose figures in percent are still smaller."""
+"""The largest quota that is simulated, also in place of larger ones: the figures of these, in percent, are still
+smaller."""
 REFUSED_ABOVE_LEAST_PCT: Final = 2.0
 REFUSED_ALIKE_PCT: Final = 0.5
 """The difference in false refusals, in percentage points, up to which two options count as equal."""
@@ -136,7 +137,7 @@ def weigh(
 
 
 def often_enough(options: Sequence[Option], limit: Limit) -> Sequence[Option]:
-    """Returns the options with a sync interval at which an agent gives no warning; all options if there are none."""
+    """Returns the options with a sync interval so short that an agent gives no warning; all options if none is."""
     longest_s = limit.window / EXCHANGES_MIN
     return [option for option in options if option.sync_interval_s <= longest_s] or options
 
@@ -145,9 +146,9 @@ def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | Non
     """Returns the option with the longest sync interval among those within both bounds; None if there is none.
 
     An option is within them if the simulated fleet exceeded the limit by at most `over_pct` and falsely refused at most
-    `refused_pct`; if that is None, at most two percentage points more than the option that refuses least. Of several
-    policies at this interval, it is the one that refuses least; of those that refuse about as little, the one with the
-    lowest declared bound.
+    `refused_pct`; if that is None, at most two percentage points more than the option that refuses least. If several
+    policies are left, returns the one that refuses least; among those that refuse about equally little, the one with
+    the lowest declared bound.
     """
     within = [option for option in options if option.over_max_pct <= over_pct]
     if refused_pct is None:
@@ -161,7 +162,7 @@ def best(options: Iterable[Option], *, over_pct: float, refused_pct: float | Non
 
 
 def nearest(options: Iterable[Option], *, over_pct: float) -> Option | None:
-    """Returns the option that refuses least among those over the limit by at most `over_pct`; None if there is none."""
+    """Returns the option that refuses least, of those over the limit by at most `over_pct`; None if there is none."""
     within = (option for option in options if option.over_max_pct <= over_pct)
     return min(within, key=lambda option: (option.falsely_refused_pct, -option.sync_interval_s), default=None)
 

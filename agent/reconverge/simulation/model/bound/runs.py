@@ -35,7 +35,7 @@ class BoundTask(NamedTuple):
     seed: int
     mode: str
     reckless: bool = False
-    """Whether silence has absurd constants, see `simulation/reckless.py`."""
+    """Whether nodes leave far more charges unreported than in production, see `simulation/reckless.py`."""
 
     def __str__(self) -> str:
         return f"--mode {self.mode} --start {self.seed} --runs 1" + " --reckless" * self.reckless

@@ -8,11 +8,11 @@
 # does not hold, or if it leaves other values than were seen, the step is rejected. Fields that no object of
 # the code has, the ghosts, take the values that the action leaves. So no relation is written a second time.
 #
-# A window that lies ahead of all is kept as well, and stands for all later ones; when it is reached, the next one
-# begins as a copy of it. Sums over the other names are sums over their states.
+# One window after all others is kept as well, and stands for all later windows; when it is reached, the next one begins
+# as a copy of it. Sums over the other names are sums over their states.
 #
 # A step against what the model assumes (`Assumption`) ends the checks of that run: after it the proof claims nothing.
-# Such runs are counted apart.
+# Such runs are counted separately.
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ class BoundName:
     of_node: bool = True
     """Whether a node has this name; one that has left does until it has the answer to its last report."""
     sums: dict[int, tuple[EntryState, Amount, tuple[bool, Number, Number]]] = field(default_factory=dict)
-    """For each window, what the sums of other names contain of this one, with the values that it is computed from."""
+    """For each window: what the sums of other names contain of this name, and the values from which that is computed.
+    """
 
     @property
     def any_scene(self) -> ModelState:
@@ -135,7 +136,7 @@ class BoundKey:
             Constant(terms.overdrafts),
         )
         self._last = self._begins + 1 if terms.meter is MeterClass.WINDOW else 0
-        """The last window that has states; nothing has happened in it yet, and it stands for all later windows."""
+        """The last window that has states. Nothing has happened in it yet, and it stands for all later windows."""
         self._taken: list[tuple[int, Number, Number]] = []
         """The use that the hub has taken over from names that forgot the key: the window, the amount, and the time
         until which it counts (NEVER_NS: as long as the window is open)."""
@@ -177,7 +178,7 @@ class BoundKey:
             self._last += 1
 
     def forget_departed(self) -> None:
-        """Takes the steps in which the hub forgets dated use of departed names, if the model allows them by now."""
+        """Makes the steps by which the hub forgets dated use of departed names, if the model allows them by now."""
         for name in list(self.names.values()):
             entry = name.any_scene.entry
             if (
@@ -253,10 +254,9 @@ class BoundKey:
         seen: Mapping[str, Number | bool] | None = None,
         chosen: Mapping[str, Number] | None = None,
     ) -> None:
-        """Checks and takes a step of one name, after which its fields had the values `seen`.
+        """Checks a step of one name, and makes it in the model; after it, the name's fields had the values `seen`.
 
-        Raises UnboundStep if the model does not allow the step, OutsideAssumption if the proof assumes it not to
-        happen.
+        Raises UnboundStep if the model does not allow the step, OutsideAssumption if the proof assumes it away.
         """
         after: dict[int, ModelState] = {}
         for looked in name.scenes:
@@ -274,7 +274,7 @@ class BoundKey:
     def can(
         self, name: BoundName, action: str, seen: Mapping[str, Number | bool], chosen: Mapping[str, Number]
     ) -> bool:
-        """Returns whether the model would accept a step, without taking it."""
+        """Returns whether the model would accept a step, without making it."""
         try:
             for looked in name.scenes:
                 self._moved(name, action, self.scene(name, looked), seen, chosen)
@@ -332,7 +332,7 @@ class BoundKey:
         hub: Mapping[str, Number | bool],
         of_names: Mapping[BoundName, Mapping[str, Number | bool]] | None = None,
     ) -> None:
-        """Checks and takes a step of the hub that changes all names' states; each gets the sums after the step."""
+        """Checks and makes a step of the hub that changes all names' states; each gets the sums after the step."""
         of_hub = {f"hub.{of}": value for of, value in hub.items()}
         seen = {name: {**of_hub, **(of_names or {}).get(name, {})} for name in self.names.values()}
         before = {name: {looked: self.scene(name, looked) for looked in name.scenes} for name in self.names.values()}
@@ -361,13 +361,13 @@ class BoundKey:
         return self._actions[action](scene, law).after
 
     def opens(self, window: int) -> None:
-        """Takes the step by which the hub opens `window`."""
+        """Makes the model's step by which the hub opens `window`."""
         self.reach(window)
         self._all_move("the hub opens a window", {"window": window})
         self.forget_old()
 
     def loses_data(self, knows: Mapping[BoundName, bool]) -> None:
-        """Takes the step by which the hub loses its data; `knows` is true for nodes that have had no answer yet."""
+        """Makes the step by which the hub loses its data; `knows` is true for nodes that have had no answer yet."""
         self._taken_and_lost += self._taken
         self._taken = []
         for name in self.names.values():
@@ -376,12 +376,12 @@ class BoundKey:
         self._all_move("the hub loses its data", {}, heard)
 
     def ends_wait(self) -> None:
-        """Takes the step by which the hub ends its wait after a loss, and grants again."""
+        """Makes the model's step by which the hub ends its wait after a loss, and grants again."""
         self._taken_and_lost = []
         self._all_move("the wait after a loss ends", {})
 
     def changes_capacity(self, capacity: int) -> None:
-        """Takes the step by which the hub changes to another capacity."""
+        """Makes the model's step by which the hub changes to another capacity."""
         if capacity != NUMBERS.value(self.hub.capacity):
             self._all_move("the hub learns of another quota", {"capacity": capacity})
 

@@ -2,13 +2,13 @@
 
 # Theory of operation.
 #
-# The seams are calls that both a small world and the fuzz make: a decision, `Syncer.take`, the hub's `merge`,
-# `Syncer.merged` and `Syncer.failed`. What is in the objects after a call is compared with what the model leaves. A
-# call of the code may be several steps of the model: a node that reports has entered its window first, and dated
-# charges have expired; a hub that merges has opened a window, or given up on others. Their order is that of the code.
+# Steps are observed at calls that both a small world and the fuzz make: a decision, `Syncer.take`, the hub's `merge`,
+# `Syncer.merged` and `Syncer.failed`. The values in the objects after a call are compared with the model's state. A
+# call of the code may be several steps of the model, in the order of the code: before a node reports, it has entered
+# its window, and dated charges have expired; before a hub merges, it has opened a window, or given up on other names.
 #
-# Between two calls a node changes by time alone: it enters a window, and charges expire. Anything else that changes
-# without a seam is rejected.
+# Between two calls a node changes by time alone: it enters a window, and charges expire. Any other change between calls
+# is rejected.
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class NodeWatch:
         self._wrote: dict[Syncer, int] = {}
         """For each node with a batch under way, the batch's sequence number."""
         self.outlived: set[BoundName] = set()
-        """Names with an answer under way from data that the hub had lost before the wait that has ended since."""
+        """The names to which an answer is under way that comes from data which the hub has lost; the wait after that
+        loss has ended."""
 
     # ------------------------------------------------------------ nodes
 
@@ -99,7 +100,7 @@ class NodeWatch:
         self.binding.passes(now_ns + self._base_ns)
 
     def catches_up(self, syncer: Syncer, used: int | None = None, *, lowers: bool = True) -> Values:
-        """Takes the steps that a node has made by itself since the last one taken. Returns the amounts in its cell.
+        """Makes the model's steps that a node has made by itself since the last one. Returns the amounts in its cell.
 
         `used` is the use at which to stop, None for the present one; without `lowers`, amounts that the node has
         lowered are left to the next step.
@@ -131,7 +132,7 @@ class NodeWatch:
         return seen
 
     def admits(self, syncer: Syncer, cost: int) -> None:
-        """Takes the step of a node that has just charged a request."""
+        """Makes the model's step of a node that has just charged a request."""
         name, cell = self._names[syncer], self._cell(syncer)
         if cell is None:
             return  # the node had no room for the key, and charged elsewhere
@@ -145,7 +146,7 @@ class NodeWatch:
         self.binding.step(name, action, {"node.used": cell.used})
 
     def took(self, syncer: Syncer, batch: Batch | None) -> None:
-        """Takes the step of a node that sends `batch`; `batch` is None if the node has nothing to report."""
+        """Makes the model's step of a node that sends `batch`; `batch` is None if the node has nothing to report."""
         if syncer.node != self._names[syncer].title:
             self.ends(syncer)
             self._wrote.pop(syncer, None)
@@ -173,7 +174,7 @@ class NodeWatch:
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
 
     def starts_with(self, syncer: Syncer) -> None:
-        """Takes the step by which a node's new name takes over use that the node has not reported under its old one."""
+        """Makes the step by which a node's new name takes over use that was not reported under its old name."""
         used = self._read(syncer)["node.used"]
         self._cells[syncer] = self._cell(syncer)
         if used:
@@ -203,7 +204,7 @@ class NodeWatch:
         }
 
     def heard(self, syncer: Syncer, answer: Answer) -> None:
-        """Takes the step of a node to which the hub's answer has come."""
+        """Makes the model's step of a node to which the hub's answer has come."""
         if answer.status is Status.STALE:
             return  # `gave_up` follows
         name, binding = self._names[syncer], self.binding
@@ -228,7 +229,7 @@ class NodeWatch:
         binding.step(name, action, {**seen, "node.until": self._until(syncer)})
 
     def gave_up(self, syncer: Syncer) -> None:
-        """Takes the step of a node that has given up its batch, which may still arrive."""
+        """Makes the model's step of a node that has given up its batch, which may still arrive."""
         name, scene = self._names[syncer], self._names[syncer].any_scene
         self.outlived.discard(name)
         sequence = self._wrote.pop(syncer, None)

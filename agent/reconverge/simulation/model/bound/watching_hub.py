@@ -96,7 +96,7 @@ class Watch(NodeWatch):
         return LedgerEntry(entry.allowance, entry.base if self._window else 0, entry.overdraft, entry.debt)
 
     def merged(self, batch: Batch, answer: Answer, before: LedgerSums | None, after: LedgerSums | None) -> None:
-        """Takes the steps of a hub that has merged a batch; `before` and `after` are its cell before and after that."""
+        """Makes the model's steps of a hub that has merged a batch; `before` and `after` are its cell then and now."""
         name = self.binding.names.get(batch.node)
         if answer.status is not Status.MERGED or name is None:
             return
@@ -194,7 +194,7 @@ class Watch(NodeWatch):
         binding.changes_capacity(after.capacity)
 
     def _gives_up_on(self, name: BoundName) -> None:
-        """Takes the steps by which a name's dated use expires and the hub gives up on the name."""
+        """Makes the model's steps by which a name's dated use expires and the hub gives up on the name."""
         entry = name.any_scene.entry
         if not is_known(entry.known):
             return
@@ -238,7 +238,7 @@ class Watch(NodeWatch):
         after: LedgerSums | None,
         title: str,
     ) -> None:
-        """Takes the step that ends the hub's wait after a loss of data, if the merge of `report` granted anything."""
+        """Makes the step that ends the hub's wait after a loss of data, if the merge of `report` granted anything."""
         if not is_known(self.binding.hub.waits) or report is None or after is None:
             return
         had = before.entries.get(title) if before is not None else None
@@ -262,7 +262,7 @@ class Watch(NodeWatch):
             self.outlived.update(name for name in awaits if not self._is_answered(name))
 
     def loses_data(self) -> None:
-        """Takes the step of a hub that has lost its data."""
+        """Makes the model's step of a hub that has lost its data."""
         fresh = {name: not (syncer._generation or self._is_answered(name)) for syncer, name in self._names.items()}
         knows = {name: each and is_known(name.any_scene.node.knows) for name, each in fresh.items()}
         self.binding.loses_data(knows)

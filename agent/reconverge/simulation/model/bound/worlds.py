@@ -44,7 +44,7 @@ class BoundRun:
 
 
 class Watching:
-    """The watches of one run, one for each followed key, and the hooks in nodes and hub that report events to them."""
+    """The watches of one run, one for each followed key; hooks in nodes and hub report events to them."""
 
     def __init__(self) -> None:
         self.run = BoundRun()
