@@ -1,4 +1,4 @@
-"""Tools for tests: a clock that moves only when a test moves it, and tests of the promises that every hub has to keep.
+"""Tools for tests: a clock that only a test moves, and tests of the promises that every hub has to keep.
 
 Authors of a hub inherit `HubClaims`. They also inherit `SettingsStoreClaims` if settings can be published at the hub,
 `ReaderClaims` if it answers readers about keys, `ContractStoreClaims` if it keeps contracts, and `BoardClaims` if nodes

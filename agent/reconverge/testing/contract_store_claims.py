@@ -102,7 +102,7 @@ class ContractStoreClaims(Trial):
 
     @claim
     async def test_pages_that_are_not_there_are_named(self, scene: Scene) -> None:
-        """The store names the pages that it lacks; the other pages can be read afterwards."""
+        """The store returns the digests of the pages that it lacks; the other pages can be read afterwards."""
         hub = store(scene.hub)
         there, gone = PAGES[::2], PAGES[1::2]
         for payload in there:

@@ -35,7 +35,7 @@ class SettingsStoreClaims(Trial):
 
     @claim
     async def test_what_was_posted_last_is_read_by_all(self, scene: Scene) -> None:
-        """Every reader gets the newest post unchanged, any bytes, also a reader that connects later."""
+        """Every reader gets the newest settings unchanged, with any bytes; so does a reader that connects later."""
         hub, other = store(scene.hub), store(scene.another_hub())
         for payload in (b"first", PAYLOAD, b"third", b"third"):
             await hub.post(payload, keep_s=KEEP_S)
@@ -45,7 +45,7 @@ class SettingsStoreClaims(Trial):
 
     @claim
     async def test_every_reader_may_post(self, scene: Scene) -> None:
-        """The newest post counts, from whichever connection it comes."""
+        """The newest settings count, from whichever connection they come."""
         hub, other = store(scene.hub), store(scene.another_hub())
         for poster, payload in ((hub, b"one"), (other, b"two"), (hub, b"three")):
             await poster.post(payload, keep_s=KEEP_S)
@@ -63,7 +63,7 @@ class SettingsStoreClaims(Trial):
 
     @claim
     async def test_namespaces_do_not_read_each_others_settings(self, scene: Scene) -> None:
-        """A hub with another namespace does not read the post."""
+        """A hub with another namespace does not read these settings."""
         hub, stranger = store(scene.hub), store(scene.keep(self.make_stranger(scene.hub)))
         await hub.post(PAYLOAD, keep_s=KEEP_S)
         await self._reads_settings(hub, PAYLOAD)

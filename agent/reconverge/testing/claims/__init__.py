@@ -1,1 +1,1 @@
-"""Promises of every hub, claim by claim, and the scenes in which the claims are tried."""
+"""The promises of every hub, each as a test (a claim), and the scenes in which claims are tested."""

@@ -1,4 +1,4 @@
-"""Promises of a hub that an operator orders to go on after a loss: only for the data in the order, and not too early.
+"""Promises of a hub that an operator orders to grant again after a loss of data: not too early, and only for that loss.
 
 The claims are skipped for a hub that is not `Adoptable`.
 """
@@ -26,7 +26,7 @@ REPORTING_S = 2 * INTERVAL_S
 
 
 def operator(trial: Trial, scene: Scene) -> Adoptable:
-    """Returns the hub as an operator's command opens it. Skips the test if the hub takes no orders to adopt a loss."""
+    """Returns the hub as an operator's command opens it. Skips the test if no loss can be adopted at the hub."""
     hub = scene.keep(trial.make_operator(scene.hub))
     if not isinstance(hub, Adoptable):
         raise SkipTest("this hub is no reconverge.hub.Adoptable, so it cannot be ordered to go on after a loss of data")

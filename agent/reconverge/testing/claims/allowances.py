@@ -23,7 +23,7 @@ from reconverge.testing.claims.scenes.scene import (
 from reconverge.testing.claims.scenes.trial import Trial, claim
 
 SHORT_LEASE_US = 60 * SECOND_US
-"""Much shorter than the window."""
+"""A lease that is much shorter than the window, in microseconds."""
 VOICES = 5
 STEPS = 120
 
@@ -202,7 +202,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_strict_allowances_are_not_dealt_out_before_all_can_have_spoken(self, scene: Scene) -> None:
-        """The hub grants allowances of a strict limit as of any other once all nodes have had time to report."""
+        """Once all nodes have had time to report, the hub grants allowances of strict limits as of all others."""
         strict = limit(overshoot_milli=0)
         ada = scene.voice()
         await ada.reports(of=strict, need=QUOTA)

@@ -1,7 +1,7 @@
 """Promises of a hub to nodes whose requests wait for its answer: it grants their cost if there is room, and no more.
 
-A hub that never decides single requests treats such a request as a large demand, and grants allowances as usual. It
-does not mark its answers, and these claims are skipped.
+A hub that never decides single requests treats such a request as a large demand, and grants allowances as usual. Its
+answers do not say that it keeps the key, and these claims are skipped.
 """
 
 from __future__ import annotations

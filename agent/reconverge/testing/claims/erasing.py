@@ -144,7 +144,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_the_key_of_a_node_that_has_left_is_erased_at_once(self, scene: Scene) -> None:
-        """An identity that only a node has counted that has left is erased at once, without a wait for that node."""
+        """If only a node that has left has counted an identity, it is erased at once, without waiting for that node."""
         hub, ada = operator(self, scene), scene.voice()
         await ada.reports(current=30)
         await ada.leaves(ada.cell(current=30))
@@ -198,7 +198,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_all_nodes_read_an_order(self, scene: Scene) -> None:
-        """Every node can read the orders to erase identities; each order has a later moment than all before it."""
+        """Every node can read the orders to erase identities; each order has a later moment than all before."""
         hub = operator(self, scene)
         marks = [erasure_mark(name, "shop") for name in ("ada", "bob")]
         moments = [await hub.order_erasure([mark]) for mark in (*marks, marks[0])]
@@ -291,7 +291,7 @@ class ErasingClaims(Trial):
 
     @claim
     async def test_erasing_counts_from_the_moment_of_erasure(self, scene: Scene) -> None:
-        """A key that is used again after its erasure has the usual windows, and nothing of its former use."""
+        """A key that is used again after its erasure has windows as usual, and nothing of its former use."""
         hub, ada = operator(self, scene), scene.voice()
         await ada.reports(current=30)
         await forgets(ada, current=30)

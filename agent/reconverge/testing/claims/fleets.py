@@ -16,9 +16,9 @@ MEMBERS = 4
 STEPS = 150
 COST_MAX = 5
 BALANCED = choose("balanced", cold_allowance=0.0)
-"""The balanced policy without the allowance for keys that are new to all nodes, which has a bound of its own."""
+"""The balanced policy without the allowance for keys that are new to a node; that allowance has a bound of its own."""
 ROUNDING = 1e-6
-"""Fractions of a cost are added up as floating-point numbers."""
+"""The tolerance of a comparison, because fractions of a cost are added up as floating-point numbers."""
 
 
 class FleetClaims(Trial):

@@ -26,7 +26,7 @@ HOSTILE_KEYS = (
     *("*", "?", "[a]", "\\", "\\x00", "%s", "{0.__class__}", "$HOME", "'", '"', "a';--", "*1\r\n$8\r\nFLUSHALL\r\n"),
     *("k" * 256, "k" * 255, "k" * 255 + "l", "ß" * 128, "😀" * 64),
 )
-"""Keys that are all different, each of at most 256 bytes."""
+"""Keys that are all different, of at most 256 bytes each; many of them look alike, or like commands and patterns."""
 
 
 class KeyClaims(Trial):
@@ -126,9 +126,9 @@ class KeyClaims(Trial):
 
     @claim
     async def test_the_names_of_a_bucket_mean_the_same_cell(self, scene: Scene) -> None:
-        """Algorithms that all count as buckets use the same cell, so a change from one to another forgets nothing.
+        """All algorithms that count like a bucket use the same cell, so a change from one to another forgets nothing.
 
-        Paced limits count in other units, so they are cells of their own.
+        Paced limits count in other units, so they have cells of their own.
         """
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=limit(algorithm=TOKEN_BUCKET), current=30, previous=30_000)

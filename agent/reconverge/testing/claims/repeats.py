@@ -9,7 +9,7 @@ from reconverge.testing.claims.scenes.scene import Scene, Voice, limit
 from reconverge.testing.claims.scenes.trial import Trial, claim
 
 STEPS_OF_AN_EXCHANGE = 16
-"""The number of a task's steps at which an exchange is cancelled; later steps find it finished."""
+"""At how many steps of its task an exchange is cancelled, one after the other; after that many steps it has ended."""
 
 
 class RepeatClaims(Trial):

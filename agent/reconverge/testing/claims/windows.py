@@ -16,7 +16,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_the_epoch_is_counted_from_1970(self, scene: Scene) -> None:
-        """Windows are numbered from 1970 on, so all nodes and all hubs number them alike."""
+        """Windows are numbered from 1970 on, so all nodes and all hubs give a window the same number."""
         answer = await scene.voice().exchanges((ada := scene.voice()).batch(ada.cell()))
 
         assert answer.hub_us // LIMIT.window_us == answer.cells[0].epoch
@@ -97,7 +97,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_news_of_the_window_before_count_there(self, scene: Scene) -> None:
-        """If a node that has not noticed a window's end reports use in it, the hub counts the use in that window."""
+        """If a node has not noticed a window's end and reports use in that window, the hub counts the use there."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=SLIDING, current=30)
         old = scene.epoch(SLIDING)
@@ -131,7 +131,7 @@ class WindowClaims(Trial):
 
     @claim
     async def test_what_has_dates_is_what_all_have_in_use(self, scene: Scene) -> None:
-        """Use under a sliding log is the sum of all nodes' newest reports, even of reports from before this window."""
+        """The use under a sliding log is the sum of all nodes' newest reports, even those from before this window."""
         ada, bob = scene.voice(), scene.voice()
         await ada.reports(of=DATED, current=30, previous=2 * DATED.window_us)
         assert 34 == (await bob.reports(of=DATED, current=4, previous=DATED.window_us)).current

@@ -83,7 +83,7 @@ class ClaimNode:
             self._asked.append((key, cost, cells))
 
     def goes_on(self) -> list[tuple[str, int, int]]:
-        """Decides all waiting requests again, and ends the wait of those that are refused, too.
+        """Decides all waiting requests again, and ends the waiting of those that are refused as well.
 
         Returns the key, the cost and the window of each request that was admitted.
         """
@@ -126,7 +126,7 @@ class ClaimNode:
         return batch
 
     def loses_a_request(self) -> Batch | None:
-        """Takes the next batch from the node, which then counts it as lost. Returns it; None if there is none."""
+        """Takes the next batch from the node, which then counts it as lost. Returns it; None if the node has none."""
         syncer = self._random.choice(self._syncers)
         batch = syncer.take(self._clock.monotonic_ns())
         if batch is not None:

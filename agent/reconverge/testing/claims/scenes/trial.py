@@ -21,8 +21,8 @@ class Trial:
     own_clock: ClassVar[bool] = False
     """Whether the hub uses a clock of its own, and ignores the one that `make_hub` is given.
 
-    Then the claims that need time to pass are skipped, and the others assume that the hub's clock is near this
-    machine's. Give a hub a `clock` if you can: many faults show only after hours.
+    Then claims that need time to pass are skipped, and the others assume that the hub's clock is near this machine's.
+    Give a hub a `clock` if you can: many faults show only after hours.
     """
 
     seeds: ClassVar[range] = range(8)
@@ -33,8 +33,8 @@ class Trial:
     leader, the time of an answer."""
 
     patience_s: ClassVar[float] = 0.0
-    """The longest time, in seconds, until other objects read settings or an index of contracts that were put at the
-    hub, as with a broker that pushes them."""
+    """How many seconds it may take until other hub objects read settings or an index of contracts that were stored, as
+    with a broker that pushes them."""
 
     def make_hub(self, clock: ManualClock) -> Hub:
         """Returns a hub without any data, whose time is `clock.wall_ns()`.
