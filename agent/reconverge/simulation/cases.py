@@ -57,8 +57,8 @@ PLANS_SHARE: Final = 0.3
 """The fraction of cases with a single quota in which keys change between two quotas."""
 JOINT_SHARE: Final = 0.05
 JOINT_WITH_PLANS_SHARE: Final = 0.4
-"""The fraction of cases with a single quota and plans in which requests also charge a second limit; the constant before
-it is for cases without plans."""
+"""JOINT_SHARE is for cases without plans; this is the fraction of cases with a single quota and plans in which requests
+also charge a second limit."""
 WINDOWS_MAX: Final = 12
 LAPSE_SHARE: Final = 0.3
 DATA_LOSS_SHARE: Final = 0.25

@@ -38,8 +38,7 @@ QUOTA_POWERS: Final = ((-1.0, 0.5), (-2.5, -1.0))
 """Two ranges of the power of ten by which a change multiplies a quota or burst: from a tenth to threefold, or a steep
 fall."""
 SPREADS: Final = (0.0, 0.0, 0.1, 1.0)
-"""The longest times, in windows, between the first node's change of the quota and the last node's, of which one is
-drawn."""
+"""Candidates for the longest time, in windows, between the changes of the quota on the first node and on the last."""
 
 
 @dataclass(frozen=True, slots=True)

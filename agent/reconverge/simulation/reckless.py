@@ -127,7 +127,7 @@ def reckless() -> Iterator[SilenceCount]:
     if COMPILED:
         raise RuntimeError("the compiled kernel has its own constants of silence; set RECONVERGE_NO_EXTENSIONS=1")
     if _counts:
-        raise RuntimeError("the constants of silence are absurd already; do not nest blocks of `reckless()`")
+        raise RuntimeError("another block of `reckless()` is being run; do not nest such blocks")
     count = SilenceCount()
     absurd = {**ABSURD, **_counting(count)}
     _counts.append(count)
@@ -145,7 +145,7 @@ def reckless_if(*, wanted: bool) -> AbstractContextManager[SilenceCount]:
 
 @contextmanager
 def bound(values: Mapping[tuple[str, str], Any]) -> Iterator[None]:
-    """Gives names of modules other values in this process for the time of the block; `values` is as `ABSURD`."""
+    """Replaces values of modules in this process during the `with` block; `values` has the form of `ABSURD`."""
     proper = {(module, name): getattr(import_module(module), name) for module, name in values}
     try:
         _bind(proper, values)
@@ -155,7 +155,7 @@ def bound(values: Mapping[tuple[str, str], Any]) -> Iterator[None]:
 
 
 def _bind(former: Mapping[tuple[str, str], Any], latter: Mapping[tuple[str, str], Any]) -> None:
-    """Gives each name its latter value, in all modules of the project in which it has its former value."""
+    """In all modules of the project, replaces the value that a name has in `former` by its value in `latter`."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] not in PACKAGES:
             continue

@@ -123,7 +123,7 @@ def number_of(limit: Limit, hub_ns: int) -> int:
 def placed(
     limit: Limit, decided: list[DecidedRequest], hub_windows: Mapping[str, Collection[int]] | None = None
 ) -> list[DecidedRequest]:
-    """Returns the decisions, each with its window of the fleet in place of its node's, if windows begin with a hit.
+    """Returns the decisions; if windows begin with a hit, with the fleet's window in place of the node's own.
 
     A charge to a bucket, which has no windows, gets the number of the hub's window at its time. Under any other limit,
     the decisions are returned as they are.
@@ -302,7 +302,7 @@ class Bounds:
         return len(self._cold.get(place, ()))
 
     def of(self, place: Place | None) -> float:
-        """Returns the declared bound of a window, as cost above the capacity; for None, that of keys all nodes know."""
+        """Returns a window's declared bound, as cost above the capacity; for None, of a key that all nodes know."""
         return self._warm + (0 if place is None else sum(self._cold.get(place, {}).values()))
 
     def broken(self, excess: dict[Place, int]) -> dict[Place, int]:

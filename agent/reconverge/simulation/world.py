@@ -38,7 +38,7 @@ KEY_BYTES_MAX: Final = 256
 
 WAKE, AT_HUB, ANSWERED, GIVEN_UP, FAULT, ASK, CHANGE = range(7)
 """Kinds of events: a node may exchange, a batch arrives, an answer arrives, an exchange times out, a fault begins, a
-request that asks checks for its answer, a node takes another quota over."""
+request that asks checks for its answer, a node applies another quota."""
 
 
 class World:

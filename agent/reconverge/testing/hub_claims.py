@@ -44,7 +44,7 @@ class HubClaims(
 
 
 class ReaderClaims(ReadingClaims, AdoptingClaims, ErasingClaims):
-    """Tests of hubs that answer readers about keys, go on after a loss by an operator's order, or erase identities.
+    """Tests of hubs that answer readers about keys, adopt a loss of data on an operator's order, or erase identities.
 
     To be inherited beside `HubClaims`, which describes the methods to define. Claims about features that the hub does
     not have are skipped.

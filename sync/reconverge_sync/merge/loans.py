@@ -35,7 +35,7 @@ Identity = tuple[str, str, int, str]
 
 
 class Credit(NamedTuple):
-    """A loan of one lender on one key, and the number of the lender's call that last confirmed the loan."""
+    """A loan of one lender on one key, and the number of the lender's last call that confirmed the loan."""
 
     amount: int
     until_us: int
@@ -58,7 +58,7 @@ class Lending:
         return sum(credit.amount for credit in known.values() if credit.until_us > hub_us) if known else 0
 
     def look(self, identity: Identity, cell: LedgerCell, rule: LimitRule, pace_us: int, hub_us: int) -> None:
-        """Puts a key that lacks capacity or has a loan on the list of wishes; removes any other key from the list."""
+        """Puts a key that lacks capacity or has a loan on the list of keys that need loans; removes any other key."""
         # Each region has its own windows that begin with a hit; and a loan of slots would end while they are in use.
         if rule.apart == 0 or rule.first_hit or rule.slots:
             return

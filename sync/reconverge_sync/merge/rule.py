@@ -145,7 +145,7 @@ class LedgerShard:
     lost: bool = False
     """Whether a node has reported allowances from before these data began, so that earlier data were lost."""
     adopted: int = 0
-    """How often an operator has adopted a loss, which ends the wait for reports."""
+    """How often an operator has adopted a loss of data, that is, ended the wait for reports."""
     grace_us: int = 0
     """How much longer than usual, in microseconds, the hub waits for the nodes' first reports to these data."""
     swept_us: int = 0

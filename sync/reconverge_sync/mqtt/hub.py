@@ -52,18 +52,18 @@ class MqttHub:
     is a member of its own.
 
     Args:
-            url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5);
-            `shards` (the number of independent parts of the keys, each with a leader of its own); `tenure` (for how
-            many seconds after a claim the leader may answer, once the broker has sent that claim back); and for TLS
-            `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must
-            agree on shards and tenure.
-            settings: the namespace, and the time that an exchange may take.
-            clock: the clock of elections and time limits.
-            hub_clock: the source of the hub's time; for tests.
-            new_name: makes names for generations of a ledger.
+        url: `mqtt://[user[:password]@]host[:port]`, or `mqtts://` for TLS. As query: `protocol` (3.1.1 or 5); `shards`
+            (the number of independent parts of the keys, each with a leader of its own); `tenure` (for how many seconds
+            after a claim the leader may answer, once the broker has sent that claim back); and for TLS `ssl_ca_certs`,
+            `ssl_certfile`, `ssl_keyfile`, `ssl_check_hostname` and `ssl_cert_reqs`. All members must agree on shards
+            and tenure.
+        settings: the namespace, and the time that an exchange may take.
+        clock: the clock of elections and time limits.
+        hub_clock: the source of the hub's time; for tests.
+        new_name: makes names for generations of a ledger.
 
     Raises:
-            InvalidSetting: the URL cannot be used.
+        InvalidSetting: the URL cannot be used.
     """
 
     def __init__(

@@ -148,7 +148,7 @@ class Candidate:
         return ledger
 
     def inherit(self, claim: LeaderClaim, ledger: LedgerShard, usage: UsageState | None = None) -> bool:
-        """Takes over the ledger of a leader that has stopped answering; returns whether this member succeeds it.
+        """Takes over the ledger of a leader that has stopped answering; returns whether this member is its successor.
 
         `usage` is None if the leader is of an older version; then the usage begins empty, and nodes report theirs
         again.

@@ -72,7 +72,10 @@ class MqttUsage:
         return recorded._replace(refused=refused)
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """Returns the rows of a page of a period. A long page comes in several parts, between which rows may change."""
+        """Returns the rows of one page (part) of a period's usage.
+
+        A long page comes in several parts, between which rows may change.
+        """
         rows: list[UsageRow] = []
         offset = 0
         while offset >= 0:

@@ -1,4 +1,4 @@
-"""Reads the places of Redis servers and the login from a URL, and makes clients for them."""
+"""Reads the addresses of Redis servers and the login from a URL, and makes clients for them."""
 
 from __future__ import annotations
 

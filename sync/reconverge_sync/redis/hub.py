@@ -1,4 +1,4 @@
-"""A hub on one Redis: the merge rule as a script, one round trip for each batch."""
+"""A hub on one Redis: a script there applies the merge rule, in one round trip for each batch."""
 
 from __future__ import annotations
 
@@ -291,7 +291,10 @@ class RedisHub:
         return await give_orders(self._asking(0), self._key("erasures"), marks, self._given_time())
 
     async def erasures(self, since_us: int) -> Erasures:
-        """Returns the orders to erase since a moment. If there are none, the server reads only one number."""
+        """Returns the orders to erase identities that were given after `since_us`.
+
+        If there are none, the server reads only one number.
+        """
         return await read_orders(self._asking(0), self._key("erasures"), since_us, self._given_time())
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:

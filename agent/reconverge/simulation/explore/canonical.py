@@ -75,7 +75,7 @@ class Walk:
         self._slice = wall_ns * (world.limit.slices or 1) // window_ns
 
     def large(self, one: float) -> None:
-        """Appends a large number; in place of a moment, or of minus a moment, its distance from the present time."""
+        """Appends a large number; for a moment (a point in time), or minus a moment, its distance from the present."""
         if one in (NEVER_NS, -NEVER_NS, WHOLE_MAX):  # the commonest values, and no moments
             self.found.append(one)
             return
@@ -135,7 +135,7 @@ class Walk:
         self.meet((f"{MARK}{one.node}", one.began_us))
 
     def sample(self, one: tuple[Any, ...]) -> None:
-        """Appends a sample of a clock without its rank, which follows from its other values and contains a moment."""
+        """Appends a sample of a clock, but not its rank, which is computed from the other values."""
         self.meet(one[1:])
 
     def meet(self, values: Iterable[Any]) -> None:  # noqa: PLR0912 - in one place, as calls would double the time

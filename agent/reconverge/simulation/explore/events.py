@@ -57,7 +57,7 @@ class Event(NamedTuple):
 
     @property
     def node(self) -> int | None:
-        """Returns the index of the node that the event concerns, with which its name ends; None for other events."""
+        """Returns the index of the node that the event concerns, from the end of its name; None for other events."""
         what, _, number = self.name.rpartition(" ")
         return int(number) if number.isdigit() and what != LATE else None
 
@@ -119,7 +119,7 @@ def _data_loss(i: int, step: int, back: str) -> Event:
 
 
 def _nodes(i: int, policy: Policy, nodes: int) -> Iterator[Event]:
-    """Yields the events of node `i` that are no requests or messages: restarts, new settings, an emptied memory.
+    """Yields the events of node `i` that are neither requests nor messages, such as restarts and new settings.
 
     Yields also the pauses and the losses of the hub's data after which all nodes exchange one after the other, from
     node `i` on. Each direction is an event of its own: else worlds with swapped nodes would not have equal events.
@@ -188,7 +188,7 @@ def _second_key(i: int, limit: Limit) -> Iterator[Event]:
 
 
 def further_events(limit: Limit, nodes: int, more: tuple[str, ...]) -> Iterator[Event]:
-    """Yields the events that the extras in `more` add to a case; other names and reckless silences add none."""
+    """Yields the events that the extras in `more` add to a case; extras about names and constants add none."""
     if SECOND_KEY in more:
         for i in range(nodes):
             yield from _second_key(i, limit)

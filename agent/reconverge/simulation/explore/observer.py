@@ -25,7 +25,7 @@ from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 from reconverge.simulation.truth import at_once
 
 WINDOWS_KEPT = 4
-"""The number of windows for which an entry of the books is kept after its own window."""
+"""The number of windows for which the observer's accounts keep an entry after its own window."""
 
 
 class TrueUse:
@@ -298,8 +298,8 @@ class WatchedHub:
 def usable(cell: Cell, window: int) -> int:
     """Returns the use up to which a node may admit in `window` without asking the hub, in the cell's units.
 
-    A node that has not opened the window yet will start it with its base; a node that has left the window cannot use it
-    any more.
+    A node that has not opened the window yet will start it with its base (the allowance for a next window); a node that
+    has left the window cannot use it any more.
     """
     if floats(cell):
         # Only what it has beyond its present use, which fades by itself.

@@ -132,7 +132,7 @@ class SmallWorld:
             self.remembered_until_ns = self.clock.monotonic_ns() + 2 * self.idle_ns
 
     def _look_at_allowances(self, key: str) -> None:
-        """Appends a problem if the allowances of all nodes in a window, or their bases, exceed the capacity."""
+        """Appends a problem if all nodes' allowances in a window, or those for the next, exceed the capacity."""
         now_ns = self.clock.monotonic_ns()
         cells = [self.table(index).cells.get(key) for index in range(len(self.nodes))]
         live = [(cell, cell.table.capacity) for cell in cells if cell is not None and now_ns < lease_until_ns(cell)]
@@ -307,7 +307,7 @@ class SmallWorld:
                 truth.marks_lapsed()
 
     def drifts(self, share: float) -> None:
-        """Lets a lease pass on the hub's clock, which is faster than the nodes' by the fraction `share` (or slower)."""
+        """Lets a lease pass by the hub's clock, which is faster than the nodes' clocks by the fraction `share`."""
         lease_ns = LEASE_NS + 2 * MICROSECOND_NS  # the hub counts whole microseconds
         self.hub_clock.advance_ns(lease_ns)
         self.clock.advance_ns(round(lease_ns / (1 + share)))

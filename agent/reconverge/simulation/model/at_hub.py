@@ -1,4 +1,4 @@
-"""The merge of a report, as the proof models it: the hub changes the name's ledger entry, grants more, and answers."""
+"""The merge of a report in the proof: the hub changes the ledger's entry of a node's name, grants more, and answers."""
 
 # Theory of operation.
 #

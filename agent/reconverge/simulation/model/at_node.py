@@ -117,7 +117,7 @@ def goes_beyond(scene: ModelState, law: Law) -> Move:
 
 
 def gives_back(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which use shrinks: work ends, a request is refunded or settles for less, a charge expires."""
+    """Returns the step in which use shrinks: work ends, a request is refunded or costs less, a charge expires."""
     node = scene.node
     amount = law.any("returned", lambda after: node.used - after.node.used)
     spent = choose(_looked_at(scene), larger(node.spent - amount, 0), node.spent)
@@ -128,7 +128,7 @@ def gives_back(scene: ModelState, law: Law) -> Move:
 
 
 def owes(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which use grows: a request settles for more, or a new name takes over unreported use."""
+    """Returns the step in which use grows: a request costs more, or a new name takes over unreported use."""
     node, cost = scene.node, _cost(scene, law)
     return Move(cost >= 0, scene._replace(node=node._replace(used=node.used + cost)))
 
@@ -328,9 +328,9 @@ def _installs(scene: ModelState, answer: AnswerState, law: Law) -> Move:
 
 
 def until_of(scene: ModelState, law: Law, *, own: Fact) -> tuple[Amount, Fact]:
-    """Returns the end of the node's lease after an answer, and the fact that the lease may end then.
+    """Returns the end of the node's lease after an answer, and the condition that the lease may end then.
 
-    `own` is the fact that the hub has not lost its data since the node's last answer. A lease may always end sooner.
+    `own` is the condition that the hub has not lost its data since the last answer. A lease may always end sooner.
     """
     until = law.any("until", lambda after: after.node.until, whole=False)
     end = law.by(ProofGuard.LEASE_FROM_SENDING, scene.node.sent, scene.hub.now) + scene.frame.lease

@@ -150,7 +150,7 @@ class Law:
         self.strict = strict
         self.without = frozenset(without)
         self.consulted: set[ProofGuard] = set()
-        """All guards that actions have asked for."""
+        """All guards (preconditions in the code) that actions have asked for."""
         self.assumed: set[Assumption] = set()
         self._after = after
         self._chosen = chosen or {}
@@ -158,7 +158,7 @@ class Law:
         self._assuming = assuming
 
     def keeps(self, guard: ProofGuard) -> bool:
-        """Returns whether `guard` is in force."""
+        """Returns whether `guard`, a precondition in the code, is in force in this proof."""
         self.consulted.add(guard)
         return guard not in self.without
 

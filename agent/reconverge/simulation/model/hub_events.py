@@ -56,7 +56,7 @@ def gives_up_on(scene: ModelState, law: Law) -> Move:
 
 
 def lets_expire(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which dated use expires at the hub, at the time that the node's last report gave."""
+    """Returns the step in which charges with dates expire at the hub, at the time that the node's last report gave."""
     entry = scene.entry
     part, extra = smaller(entry.part, entry.allowance), smaller(entry.extra, entry.overdraft)
     spent = implies(counts(scene, law), scene.node.spent <= part + extra + scene.frame.request)
@@ -65,7 +65,7 @@ def lets_expire(scene: ModelState, law: Law) -> Move:
 
 
 def forgets_departed(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which the hub drops the dated use of a departed name, because it counts no more."""
+    """Returns the step in which the hub drops charges with dates of a departed name, because they count no more."""
     entry = scene.entry
     over = scene.hub.now >= entry.seen + scene.frame.lease + scene.frame.length
     # For a node that has left, the hub uses the dates in its last report.

@@ -96,7 +96,7 @@ class Translator:
             case Either():
                 return z3.Or([self.fact(fact) for fact in of.facts])
             case _:
-                raise TypeError(f"{type(of).__name__} is no fact")
+                raise TypeError(f"a fact is a `Fact` of the model, not {type(of).__name__}: {of!r}")
 
     def value_of(self, term: Any, values: Mapping[str, Number | bool]) -> Number | bool:
         """Returns the value of a term after each symbol in it is replaced by its number in `values`."""
@@ -227,7 +227,7 @@ def prove(law: Law) -> Iterator[Check]:
 
 
 def laws() -> list[Law]:
-    """Returns a law with all guards in force for each class of limits and each policy that has a bound."""
+    """Returns a law (conditions of a proof) with all guards, for each class of limits and policy with a bound."""
     return [Law(meter, strict=strict) for meter in MeterClass for strict in (True, False)]
 
 

@@ -136,7 +136,7 @@ def _asked(number: int, one: SimulatedArrival, limit: Limit) -> DecidedRequest:
 
 
 def _admitted(limit: Limit, asked: list[DecidedRequest]) -> Counter[int]:
-    """Returns the cost that one limiter admits of these requests for one key, by window."""
+    """Returns, by window, how much of the cost of these requests, all for one key, one limiter admits."""
     ideal, _ = ideal_admissions(limit, asked, settle_after_ns=0)
     return Counter({epoch: cost for (_, epoch), cost in ideal.items()})
 

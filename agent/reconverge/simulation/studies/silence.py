@@ -59,7 +59,8 @@ FAULT_DEMANDS: Final = (0.5, 1.5)
 FAULT_SEEDS: Final = (21, 22, 23, 24, 25)
 FREQUENT_SHAPES: Final = ((100, 300, 5, 1), (100, 600, 3, 1), (500, 600, 3, 1), (1000, 300, 5, 1), (1000, 300, 3, 2))
 """The sync interval in milliseconds, the number of intervals in a window, the number of keys, and how often each node
-is asked about each of them in each interval. With one request at a random moment, one exchange in seven finds none."""
+is asked about each key in each interval. If that is once, at a random moment, one exchange in seven finds no new
+request."""
 FREQUENT_NODES: Final = 4
 FREQUENT_DEMAND: Final = 0.1
 FREQUENT_LENGTH: Final = 3

@@ -33,7 +33,7 @@ class LineClaims(Trial):
 
     @claim
     async def test_the_first_answer_grants_what_is_needed(self, scene: Scene) -> None:
-        """A node that needs a part of a limit of which all is free is granted that part in its first exchange."""
+        """If all of a limit is free, a node that needs a part of it is granted that part in its first exchange."""
         answer = await scene.voice().reports(need=10)
 
         assert 10 <= answer.allowance <= QUOTA

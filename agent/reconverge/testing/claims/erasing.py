@@ -57,7 +57,7 @@ async def erases(hub: Eraser, identity: str = "ada") -> tuple[int, int, int]:
 
 
 async def forgets(voice: Voice, key: str = "ada", *, of: LimitReport = LIMIT, current: int = 0) -> int:
-    """Lets a node report that it forgets a key of which it holds nothing.
+    """Lets a node report that it forgets a key on which it holds no allowance.
 
     Returns how many nodes have the key, as the hub answers.
     """

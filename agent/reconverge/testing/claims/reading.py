@@ -61,7 +61,7 @@ class ReadingClaims(Trial):
 
     @claim
     async def test_a_reader_learns_what_lies_on_allowances(self, scene: Scene) -> None:
-        """A reading counts an allowance that a node may use alone neither as used nor as free."""
+        """A reading counts the unused allowance of a node neither as used nor as free."""
         hub, ada = reader(scene), scene.voice()
         allowance = (await ada.reports(need=10)).allowance
 

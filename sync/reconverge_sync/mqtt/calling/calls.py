@@ -208,12 +208,12 @@ def read_lease(sent: Any) -> ExportLease:
 
 
 def sent_marks(marks: ExportMarks) -> Call:
-    """Returns the marks of an export as a list, for the leader's reply to the call `marks`."""
+    """Returns the marks (the progress) of an export as a list, for the leader's reply to the call `marks`."""
     return [marks.first, marks.closed, marks.done, dict(marks.late)]
 
 
 def read_marks(sent: Any) -> ExportMarks:
-    """Returns the marks of an export in a list made by `sent_marks`. Raises MalformedMessage if invalid."""
+    """Returns the marks (the progress) of an export in a list made by `sent_marks`. Raises MalformedMessage."""
     _check(len(_list(sent)) == 4 and all(each is None or is_whole(each) for each in sent[:3]) and type(sent[3]) is dict)
     _check(all(is_whole(number) and is_whole(mark) for number, mark in sent[3].items()))
     return ExportMarks(*sent)

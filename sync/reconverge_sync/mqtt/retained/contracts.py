@@ -64,7 +64,8 @@ PAGE_BYTES_MAX: Final = 1 << 19
 PAGES_AT_ONCE: Final = 32
 """The most pages to which a member subscribes at once, because all of them together may be long."""
 SWAP_SHARE: Final = 0.75
-"""The fraction of the caller's time after which the leader fails a swap because its own messages have not come back."""
+"""If the leader's own messages have not come back after this fraction of the caller's time, the leader fails the swap.
+"""
 SLACK: Final = 8
 """A page is kept for longer than requested, by the requested time divided by this number. So it need not be sent again
 until less than the requested time is left."""
@@ -88,7 +89,7 @@ _NUMBER_MAX: Final = 2**53
 
 
 class Stamp(NamedTuple):
-    """The age of an index of contracts: the term of the leader that wrote it, and a number that rises in a term."""
+    """The age of an index of contracts: the term of the leader that wrote it, and the number of the index in that term."""
 
     term: int
     number: int

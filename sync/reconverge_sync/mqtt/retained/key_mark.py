@@ -72,5 +72,7 @@ def _read(message: bytes) -> tuple[str, int]:
             "mark", f"a mark of a key secret has {len(content)} bytes that cannot be decoded"
         ) from None
     if not is_text(mark, 1):
-        raise MalformedMessage("mark", f"a mark of a key secret has {len(mark)} characters, which is out of range")
+        raise MalformedMessage(
+            "mark", f"a mark of a key secret has {len(mark)} characters; it must be short, not empty"
+        )
     return mark, until_ms

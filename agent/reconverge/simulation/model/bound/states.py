@@ -1,4 +1,4 @@
-"""Checks that steps of the production code are moves of the model, whose relations it evaluates with plain numbers."""
+"""Checks that the model allows the steps of the production code, by evaluating it with plain numbers."""
 
 # Theory of operation.
 #
@@ -178,7 +178,7 @@ class BoundKey:
             self._last += 1
 
     def forget_departed(self) -> None:
-        """Makes the steps by which the hub forgets dated use of departed names, if the model allows them by now."""
+        """Makes the steps by which the hub forgets dated charges of departed names, if the model allows them by now."""
         for name in list(self.names.values()):
             entry = name.any_scene.entry
             if (

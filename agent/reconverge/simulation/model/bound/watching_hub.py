@@ -194,7 +194,7 @@ class Watch(NodeWatch):
         binding.changes_capacity(after.capacity)
 
     def _gives_up_on(self, name: BoundName) -> None:
-        """Makes the model's steps by which a name's dated use expires and the hub gives up on the name."""
+        """Makes the model's steps by which a name's dated charges expire and the hub gives up on the name."""
         entry = name.any_scene.entry
         if not is_known(entry.known):
             return

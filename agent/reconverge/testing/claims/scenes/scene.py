@@ -21,7 +21,7 @@ LEASE_US: Final = 4 * WINDOW_US
 INTERVAL_S: Final = 10.0
 """The sync interval: so long that no node counts as silent because the machine is busy."""
 LEARNING_S: Final = 6 * INTERVAL_S
-"""The time after which a hub has finished learning from nodes with this interval."""
+"""How long after a loss of data a hub waits at most for reports of nodes with this interval (it learns), in seconds."""
 START_S: Final = 1_750_000_000.0
 """The time at the start, in the middle of a window."""
 QUOTA: Final = 100
