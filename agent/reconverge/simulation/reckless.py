@@ -75,16 +75,16 @@ class SilenceCount:
     """Counts what has happened to silent cells, so that a test can show that there were some."""
 
     answers: int = 0
-    """The answers about a cell."""
+    """The number of answers about a cell."""
     silences: int = 0
-    """The answers after which the cell was silent about its charges."""
+    """The number of answers after which the cell was silent, that is, would leave charges unreported."""
     charges: int = 0
-    """The decisions on the slow path that charged a silent cell: at least one in each silence in which there are
-    charges. Charges on the fast path are not counted."""
+    """The number of decisions on the slow path that charged a silent cell: at least one in each silence in which there
+    are charges. Charges on the fast path are not counted."""
     recalls: int = 0
-    """The recalls that made a node report a cell."""
+    """The number of recalls that made a node report a cell."""
     interrupted: int = 0
-    """The recalls that ended a silence."""
+    """The number of recalls that ended a silence."""
 
     def add(self, other: SilenceCount) -> None:
         """Adds the counts of `other` to these."""

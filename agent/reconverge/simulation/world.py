@@ -66,7 +66,7 @@ class World:
         self.hub = (make_rule or open_merge_rule)(clock=NodeClock(self, 0), new_name=self._new_name)
         self.messages: list[int] = []
         self.reports: list[int] = []
-        """By window, the reports of one key that all nodes have sent."""
+        """By window, the number of reports, each about one key, that all nodes have sent."""
         self._limits = tuple(fleet.quotas.values())
         self._decided: list[list[DecidedRequest]] = [[] for _ in self._limits]
         self.waited_for_ns: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A login to a Redis that changes while the process runs: a function is asked for it before each connection."""
+"""A login to a Redis that changes while the process runs: before each connection a function returns the present one."""
 
 from __future__ import annotations
 

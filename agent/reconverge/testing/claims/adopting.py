@@ -29,7 +29,9 @@ def operator(trial: Trial, scene: Scene) -> Adoptable:
     """Returns the hub as an operator's command opens it. Skips the test if no loss can be adopted at the hub."""
     hub = scene.keep(trial.make_operator(scene.hub))
     if not isinstance(hub, Adoptable):
-        raise SkipTest("this hub is no reconverge.hub.Adoptable, so it cannot be ordered to go on after a loss of data")
+        raise SkipTest(
+            "this hub is no reconverge.hub.Adoptable, so an operator cannot end its wait after a loss of data"
+        )
     return hub
 
 

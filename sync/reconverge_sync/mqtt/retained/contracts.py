@@ -89,7 +89,7 @@ _NUMBER_MAX: Final = 2**53
 
 
 class Stamp(NamedTuple):
-    """The age of an index of contracts: the term of the leader that wrote it, and the number of the index in that term."""
+    """The age of an index of contracts: the term of the leader that wrote it, and the index's number in that term."""
 
     term: int
     number: int

@@ -55,7 +55,7 @@ def judge_durability(longest_us: int, info: Mapping[str, Any], *, saves: bool | 
 
 
 def judge_loss(data: HubData, longest_us: int) -> Finding | None:
-    """Returns the finding on a loss of data, adopted or not, that still has consequences; None if there is none."""
+    """Returns the finding on a loss of data that still has consequences, adopted by an operator or not; else None."""
     if data.adopted:
         fact = (
             f"a loss of data was adopted ({data.adopted} times, data {data.generation}): strict limits may be exceeded"

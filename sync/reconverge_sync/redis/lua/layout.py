@@ -35,8 +35,8 @@ SIGNED: Final = frozenset(("epoch", "current"))
 """The fields of a report that may be negative."""
 MERGED, STALE, LAPSED = map(int, Status)
 KEPT_MS: Final = 62 * 86_400_000
-"""For how many milliseconds at least a Redis keeps the keys of which a shard has only one each: as long as a cell of a
-monthly limit."""
+"""A Redis keeps a shard's shared keys (meta, nodes and accounts) for at least this many milliseconds: as long as a cell
+of a monthly limit."""
 
 
 def letters_of(row: Struct) -> list[str]:
