@@ -110,7 +110,7 @@ class Fault:
         members: frozenset[int] = frozenset()
         if kind in _OF_NODES:
             if not words:
-                raise ValueError(f"names no nodes for {kind.value}, such as half")
+                raise ValueError(f"names no nodes for {kind.value}; write some, such as half")
             members = _members(words.pop(0), nodes, random)
         direction, amount = Direction.BOTH, 0.0
         if kind is FaultKind.CUT:
@@ -147,7 +147,7 @@ def offset_ns(faults: Iterable[Fault], node: int) -> int:
 def _times(text: str, window_ns: int) -> tuple[int, int]:
     match = _TIMES.fullmatch(text)
     if match is None:
-        raise ValueError(f"has the invalid time {text!r}" if text else "names no time, such as 2w")
+        raise ValueError(f"has the invalid time {text!r}" if text else "names no time; write one, such as 2w")
     units = {"w": window_ns, "s": SECOND_NS, "ms": MILLISECOND_NS}
     start_ns = round(float(match["start"]) * units[match["start_unit"]])
     if match["length"] is None:

@@ -337,7 +337,7 @@ def ideal_admissions(
     """Returns the cost that a central limiter admits of the same requests, by window, and the number of these requests.
 
     The central limiter decides each request when it arrives, even if the fleet decided it later, after asking the hub.
-    `others` are the other quotas of the same limit; if there are any, no request is settled.
+    `others` are the other quotas of the same limit; if there are any, no cost is corrected when a request ends.
     """
     clock = ManualClock()
     keys = len({one.key for one in decided})

@@ -38,7 +38,7 @@ they hold."""
 
 
 class KeptRecall(NamedTuple):
-    """A key that nodes shall report, the moment of the hub's clock when that was noted, and the node in need."""
+    """A key that nodes have to report because another node, `node`, lacks its capacity, and when the hub noted that."""
 
     noted_us: int
     node: str

@@ -617,7 +617,7 @@ def _fold_departed(cell: LedgerCell, departed: Entry, rule: LimitRule, hub_us: i
 
 
 def learning_us(batch: Batch, rule: LimitRule, *, lost: bool) -> int:
-    """Returns for how many microseconds after a loss of data, certain (`lost`) or possible, nothing new is granted.
+    """Returns how long, in microseconds, nothing new is granted after a loss of data; `lost` if it is certain.
 
     A node that is cut off may use its allowances until its lease ends, and its use counts for a while after that. Slots
     do not count after the lease.

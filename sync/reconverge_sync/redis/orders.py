@@ -22,7 +22,7 @@ ADOPT: Final = script("orders/adopt")
 END_WAITS: Final = script("orders/end_waits")
 SCANNED_AT_ONCE: Final = 1000
 CELLS_AT_ONCE: Final = 256
-"""The most cells in one run of a script, as many as in a batch, so that no node has to wait for long."""
+"""The most cells in one run of a script, as many as in a node's batch, so that no node waits long for the server."""
 CALLS_MAX: Final = 1_000_000
 """The most calls of SCAN in one search. More would mean a thousand million keys on the server, and so a fault."""
 ORDER: Final = script("now", "orders/order_erasure")
