@@ -1,23 +1,23 @@
-"""Snapshots of nodes for a console: an open console asks for them at the hub, and each node leaves its own there."""
+"""Snapshots of nodes for a console: while a console is open, each node stores its snapshot at the hub."""
 
 # Theory of operation.
 #
 # The problem. A console is opened on one worker, or beside all of them, and is to show the whole fleet. Nodes know
 # nothing of each other, and what the hub knows of them is allowances and counts, not health or what a node has refused.
 #
-# Why nodes do not send their state all the time. A fleet without a console would pay for a page that no operator reads:
-# of 200 nodes the hub would take 200 snapshots a second.
+# Why nodes do not send their state all the time. A fleet would pay for it while no operator looks: a hub of 200 nodes
+# would take 200 snapshots a second.
 #
-# How it works. An open console leaves a mark with an end at the hub, and renews it. Each node looks for the mark once
-# in a second, which is one field of the hub; while it is there, and not a second longer, nodes leave snapshots:
+# How it works. An open console stores a mark at the hub, which expires unless the console renews it. Each node looks
+# for the mark once in a second, by reading one field; while the mark is there, nodes store snapshots:
 #
 #     console   watch ─────────── watch ─────────── (closed) ··· the mark ends
 #     node 1    look  look  snapshot  snapshot  snapshot  snapshot ··· look  look
 #     node 2    look  look  snapshot  snapshot  (cut off) ··· its last snapshot ends
 #
-# Everything is bounded: a snapshot in bytes, snapshots in number, and both in time. Nothing that decides or grants
-# depends on any of it, and what is read there is believed no more than any text from outside: each client of the hub
-# could have written it.
+# Everything has a bound: the bytes of a snapshot, the number of snapshots, and the time for which the hub keeps them.
+# No decision and no grant depends on them. The console trusts a snapshot no more than any text from outside, as each
+# client of the hub could have written it.
 from __future__ import annotations
 
 import re
@@ -26,10 +26,10 @@ from typing import Final
 from reconverge.clock import SECOND_NS
 
 LOOK_NS: Final = SECOND_NS
-"""The nanoseconds between two checks of a node whether a console is open; while one is, the node then also leaves a
+"""How often a node checks whether a console is open, in nanoseconds; while one is, each check also stores a
 snapshot."""
 IDLE_LOOK_NS: Final = 10 * SECOND_NS
-"""The nanoseconds between two checks of a node that has no keys, whether a console is open."""
+"""How often a node without keys checks whether a console is open, in nanoseconds."""
 WATCH_S: Final = 15.0
 """For how many seconds a console counts as open after it has asked for snapshots; a node without keys checks at least
 once in that time."""

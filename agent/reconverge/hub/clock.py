@@ -3,8 +3,8 @@
 # Theory of operation.
 #
 # The problem. Windows are numbered by the hub's clock, so that all nodes and the hub mean the same one. A node must
-# know that clock at every decision, without asking, and it must know by how much it may be wrong: the node lets charges
-# expire by a moment that is certainly not too late, or `strict` would admit too much.
+# know that clock at every decision, without asking. It must also know by how much its estimate may be wrong: if it let
+# charges expire by a time that is ahead of the hub's, `strict` would admit too much.
 #
 # Why the naive ways fail. The wall clocks of two machines differ by milliseconds or by minutes, jump when they are set,
 # and no machine can tell by how much it is wrong. The hub's last timestamp plus the time since then is late by the time
@@ -22,10 +22,11 @@
 # No symmetry of the two ways is assumed. `h` comes in whole microseconds, rounded down: so 500 ns are added to it,
 # and to the error.
 #
-# Two clocks drift apart: the error of a sample grows by DRIFT of its age. It is kept for that, and the best of the last
-# SAMPLES_MAX is used, as NTP's clock filter takes the sample with the shortest round trip of the last eight. The errors
-# of all samples grow alike, so the best sample stays the best until a better one comes or it is dropped: `rank`
-# compares samples once and for all, and reading the time takes no comparison.
+# Two clocks drift apart, so the possible error of a sample (one round trip) grows by DRIFT of its age. A node keeps the
+# last SAMPLES_MAX samples and uses the one with the smallest error, as NTP's clock filter takes the sample with the
+# shortest round trip of the last eight. The errors of all samples grow equally fast, so the best sample stays the best
+# until a better one comes or it is dropped: `rank` compares samples once and for all, and reading the time takes no
+# comparison.
 #
 # If two samples contradict each other (offsets further apart than both errors together), one of the clocks has jumped.
 # Then the newest is right and all others are void. `add` returns True, and its callers carry their counts over to the
@@ -48,8 +49,8 @@ DRIFT: Final = 1e-4
 
 class _ClockSample(NamedTuple):
     rank: float
-    """The largest possible error, extrapolated back to moment 0 of the clock: of two samples, the one with the lower
-    rank has the smaller error at every moment."""
+    """The largest possible error, extrapolated back to moment 0 of this node's clock. Of two samples, the one with the
+    lower rank has the smaller error at every moment."""
     offset_ns: int
     error_ns: int
     at_ns: int

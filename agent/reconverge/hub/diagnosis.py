@@ -1,4 +1,4 @@
-"""The results of a hub's check of its own server, as facts with remedies."""
+"""The results of a hub's check of its own server: for each check a fact and a remedy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Diagnosis:
     pings: Sequence[Trip] = ()
     """Round trips of the cheapest question, such as PING; empty if none was possible."""
     exchanges: Sequence[Trip] = ()
-    """Round trips of real exchanges, in a namespace of their own; empty if none was possible."""
+    """Round trips of real exchanges, in a namespace made for the check; empty if none was possible."""
 
 
 @runtime_checkable

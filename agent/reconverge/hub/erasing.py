@@ -1,4 +1,4 @@
-"""Messages of an operator, the nodes and a hub that erase one identity."""
+"""Messages of an operator, the nodes and a hub to erase all data of one identity, such as a customer."""
 
 # Theory of operation.
 #
@@ -10,9 +10,9 @@
 # Why a reset is not enough. A reset is sent and stored in the cell of its key; so the key with the name stays at the
 # hub for as long as charges from before may still be reported.
 #
-# How it works. The operator leaves an order at the hub, which all nodes read once in a while. It does not name the
-# identity, or the order would be one more place that bears the name: it has a mark, a hash of the identity
-# (`erasure_mark`), and each node compares it with the marks of the names that it has.
+# How it works. The operator stores an order at the hub, and all nodes read orders once in a while. An order does not
+# contain the name of the identity, or it would be one more place with that name. It has a mark, a hash of the identity
+# (`erasure_mark`), which each node compares with the marks of the names that it has.
 #
 #     operator   order ──┬── erase what the hub has, but for keys that nodes hold ─── and again, until none is left
 #     node 1             └── read ── last report, allowances given back ── drop the key at the hub ── nothing is known
@@ -26,23 +26,22 @@
 # An order is kept for KEPT_S. A node that was cut off for so long as to bring a key back drops it within LOOK_NS of the
 # hub's next answer. A node that started after an order has nothing from before, and ignores it.
 #
-# Usage is erased at the hub by the identity. Each node looks for orders before each report, forgets its rows, and takes
-# back what it has reported of them, and only that (`UsageEraser.retract`): what others, or a later customer of that
-# name, have used
-# stays. Of contracts each version in the history is what it was, but for that customer, under the same number; pages
-# with the name are deleted at once; the new index is signed, so readers believe it as any other. A key with several
-# facts goes if any of them is the identity. A hub that sees hashes cannot tell facts apart: nodes name the whole keys
-# that they have.
+# Usage is erased at the hub by the identity. Each node looks for orders before each report of usage, forgets its rows
+# of the identity, and takes back what it has reported of them, and only that (`UsageEraser.retract`): the usage of
+# other identities, or of a later customer with that name, stays. In the history of contracts each version keeps its
+# number and its content without that customer; pages with the name are deleted at once; the new index is signed, so
+# readers accept it as any other. A key made of several facts (such as user and address) is erased if any of them is the
+# identity. A hub that has only hashes cannot find a fact in a key, so nodes name the whole keys that they have.
 #
-# What is left is said by the command: a key in use stays and counts, since erasing is no way around a limit. A search
-# goes through all keys with SCAN, which the operator's user needs and an agent's does not. Exported events, backups,
-# logs and the hub of all regions are out of reach (`docs/operate/identities.md`). A reader of the hub with a list of
-# identities can try which were erased, unless there is a `key_secret`. Older nodes do not know of orders, and keep what
-# they hold until they end.
+# The command reports what is left: a key in use stays and counts, since erasing is no way around a limit. A search goes
+# through all keys with SCAN, which the operator's user of Redis may do and an agent's may not. Exported events,
+# backups, logs and the hub of all regions are out of reach (`docs/operate/identities.md`). A client that reads the hub
+# and has a list of identities can find out which were erased, unless there is a `key_secret`. Nodes of older versions
+# do not know of orders, and keep what they have until they end.
 #
-# Other ways. Keys deleted at the hub at once: nodes would bring them back, and exceed a strict limit. An order with the
-# name: one more place, and the longest-lived. A change that ends the contract and leaves the history: one could go back
-# to it, and the pages would bear the name for a year.
+# Other ways. If keys were deleted at the hub at once, nodes would bring them back, and exceed a strict limit. An order
+# with the name would be one more place with it, and the longest-lived. If a change only ended the contract, and left
+# the history as it is, the pages would contain the name for a year.
 
 from __future__ import annotations
 
@@ -60,15 +59,16 @@ MB."""
 LOOK_NS: Final = SECOND_NS
 """The nanoseconds between two checks of a node for new orders; a check is one small question."""
 SLACK_US: Final = 2_000_000
-"""A node obeys orders from up to this long before its start, in microseconds, because its estimate of the hub's clock
-may be wrong by a round trip."""
+"""A node carries out orders given up to this many microseconds before its start, because its estimate of the hub's
+clock may be wrong by a round trip."""
 NAME_BYTES_MAX: Final = 1024
-"""The longest identity that can be erased, in bytes of UTF-8; no identity of a customer and no fact may be longer."""
+"""The longest identity that can be erased, in bytes of UTF-8; customers' identities and parts of keys are no
+longer."""
 SEPARATOR: Final = "|"
-"""The character between the parts of a key that is made of several facts; contracts and guards of web frameworks make
-such keys."""
+"""The character between the parts of a key that is made of several facts, such as user and address. Contracts and the
+guards of web frameworks make such keys."""
 _NOW_ONLY_US: Final = 1 << 52
-"""A moment later than any order: the answer to a node that asks for orders after it contains only the hub's time."""
+"""A moment later than any order. A node asks for orders after it to get only the hub's time."""
 
 
 class Erasure(NamedTuple):
@@ -96,13 +96,13 @@ class Erased(NamedTuple):
     cells: int
     """How many keys of limits were removed."""
     kept: int
-    """How many keys of limits were kept because a live node has them."""
+    """How many keys of limits were found and kept, because a live node has them."""
     rows: int
     """How many rows and events of usage were removed."""
 
 
 class OrderReader(Protocol):
-    """A hub from which nodes read orders to erase identities; the part of `reconverge.hub.Eraser` that a node uses."""
+    """A hub from which nodes read orders to erase identities: the part of `reconverge.hub.Eraser` that nodes use."""
 
     async def erasures(self, since_us: int) -> Erasures: ...
 
@@ -112,7 +112,7 @@ class OrderLog:
 
     def __init__(self, began_ns: int) -> None:
         self._began_ns = began_ns
-        """When the node began without any data, by the monotonic clock; older orders do not concern it."""
+        """When the node started, by the monotonic clock. It had no data then, so it ignores older orders."""
         self._since_us: int | None = None
 
     async def news(self, hub: OrderReader, now_ns: int) -> frozenset[str]:
@@ -137,13 +137,13 @@ def erasure_mark(name: str, namespace: str) -> str:
 
 
 def names_of(identity: str) -> tuple[str, str]:
-    """Returns both names under which limits may count an identity: itself, and its hash, used where it is too long."""
+    """Returns both names under which limits may count an identity: itself, and its hash if it is too long for a key."""
     raw = identity.encode("utf-8", "surrogatepass")
     return identity, f"~{blake2b(raw, digest_size=16).hexdigest()}"
 
 
 def names_in(key: str) -> Iterator[str]:
-    """Yields the names that `key` may contain: the key itself, and if | divides it into several facts, each fact."""
+    """Yields the names that may stand in `key`: the key itself, and each part if | divides it into several."""
     yield key
     if SEPARATOR in key:
         for fact in key.split(SEPARATOR):

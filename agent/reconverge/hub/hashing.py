@@ -1,4 +1,4 @@
-"""Wraps a hub so that it gets keyed hashes in place of keys: names of clients, for instance, stay on the nodes."""
+"""Wraps a hub so that it gets keyed hashes in place of keys, which may be names of clients and stay on the nodes."""
 
 # Theory of operation.
 #
@@ -13,8 +13,8 @@
 # two of 10^12 keys with a chance of one in 10^14. The hub's answers are in the order of the reports, so nothing is
 # translated back. Only a recall names a key: recalls are dropped, and nodes report keys more often instead.
 #
-# Nodes with different secrets count the same key apart, and each group of them admits the whole limit. How nodes find
-# that out is in `agent/key_marks.py`.
+# Nodes with different secrets count the same key under different hashes, so each group of nodes with one secret admits
+# the whole limit. `agent/key_marks.py` shows how nodes notice that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -40,8 +40,8 @@ VARIABLE: Final = "RECONVERGE_KEY_SECRET"
 SECRET_BYTES_MIN: Final = 16
 HASH_BYTES: Final = 16
 MARK_BYTES: Final = 4
-"""The length in bytes of the mark, a fingerprint by which secrets are compared. It is so short that it reveals next to
-nothing of the secret."""
+"""The length in bytes of the mark, a fingerprint by which nodes compare their secrets. It is so short that it reveals
+next to nothing of the secret."""
 
 
 class KeyHasher:
@@ -115,7 +115,7 @@ class _HashedRows(_HashedReports):
 
 
 class HashedHub:
-    """A wrapper of another hub, to which it passes hashes in place of keys. It keeps the promises of `Hub`."""
+    """A wrapper that passes hashes in place of keys to another hub. It keeps the promises of `Hub`."""
 
     def __init__(self, hub: Hub, hasher: KeyHasher) -> None:
         self._hub = hub
@@ -163,7 +163,7 @@ class _HashedErasing(HashedHub):
         return await self._eraser.drop_keys(shard, hashed)
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """Erases by the plain names and by their hashes, because some keys may be older than the secret."""
+        """Erases keys by their plain names and by hashes, as keys from before the secret are stored in plain."""
         return await self._eraser.erase(shard, identity, self._hasher.with_hashes(names), cursor=cursor)
 
     @property
@@ -182,7 +182,7 @@ def _of_the_hub(name: str) -> property:
 
 
 def hashing(hub: Hub, hasher: KeyHasher) -> HashedHub:
-    """Returns a wrapper of `hub` that sends hashes in place of keys, and has each further protocol that `hub` has."""
+    """Returns a wrapper that sends `hub` hashes in place of keys, and implements each further protocol that it does."""
     able = ((KeyReader, _HashedReading), (Eraser, _HashedErasing))
     kinds = tuple(kind for port, kind in able if isinstance(hub, port)) or (HashedHub,)
     ports = [port for port in PASSED_ON if isinstance(hub, port)]

@@ -1,7 +1,7 @@
 """Batches and answers as lists of strings and whole numbers, for hubs that send them as JSON, msgpack or the like.
 
-All values are checked when they are read back, down to the last number: the merge rule can use every message that
-passes, and a message that does not pass raises `Malformed` before anything was merged.
+All values of a message are checked when it is read. The merge rule can use every message that passes the checks; any
+other raises `Malformed` before anything is merged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMITS_MAX: Final = 65_536
 
 
 class Malformed(ValueError):
-    """Raised when a value read from a message is not of the expected kind; nothing of the message was used then."""
+    """Raised when a message contains a value that is not of the expected kind; no part of the message was used."""
 
 
 class _NamedTotals(NamedTuple):
@@ -65,9 +65,9 @@ def plain_batch(batch: Batch) -> list[Any]:
 
 
 def read_batch(value: object, *, shards: int = 1) -> Batch:
-    """Returns the batch that `plain_batch` made into `value`; also takes tuples for lists. Raises Malformed.
+    """Returns the batch from `value`, the list that `plain_batch` returned; accepts tuples in place of lists.
 
-    `shards` is the number of shards of the hub, one of which the batch must be for.
+    `shards` is the hub's number of shards: the batch must be for one of them. Raises Malformed.
     """
     names = ("schema", *Batch._fields)
     version, *header, limits, cells, heard_us = _sequence("a batch", value, len(names), len(names))
@@ -95,7 +95,7 @@ def plain_answer(answer: Answer) -> list[Any]:
 
 
 def read_answer(value: object) -> Answer:
-    """Returns the answer that `plain_answer` made into `value`. Raises Malformed."""
+    """Returns the answer from `value`, the list that `plain_answer` returned. Raises Malformed."""
     version, hub_us, generation, status, cells, recalls, nodes = _sequence("an answer", value, 7, 7)
     _check_version(version)
     fields = {"hub_us": hub_us, "generation": generation, "status": status, "nodes": nodes}
@@ -108,12 +108,12 @@ def read_answer(value: object) -> Answer:
 
 
 def plain_totals(totals: Mapping[str, Totals]) -> dict[str, list[int]]:
-    """Returns totals as a dictionary: by the name of each limit, a list of its charges and its refunds."""
+    """Returns totals as a dictionary from the name of each limit to a list `[charged, refunded]`."""
     return {name: list(each) for name, each in totals.items()}
 
 
 def read_totals(value: object) -> dict[str, Totals]:
-    """Returns the totals that `plain_totals` made into `value`. Raises Malformed."""
+    """Returns the totals from `value`, the dictionary that `plain_totals` returned. Raises Malformed."""
     if not isinstance(value, dict):
         _refuse("totals", value)
     named = [
@@ -123,7 +123,7 @@ def read_totals(value: object) -> dict[str, Totals]:
 
 
 def read_limit(value: object) -> LimitReport:
-    """Returns the report of a limit from `value`, the list of the fields by `sent_limit`. Raises Malformed."""
+    """Returns the report of a limit from `value`, the list of fields that `sent_limit` returned. Raises Malformed."""
     fields = _sequence(LimitReport.__name__, value, len(LimitReport._fields) - 1, len(LimitReport._fields) - 1)
     limit: LimitReport = _row(LimitReport, (*fields, 0), _LIMIT, ("name", "algorithm", "variant"))
     if limit.algorithm not in KNOWN_ALGORITHMS:

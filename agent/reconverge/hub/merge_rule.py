@@ -1,4 +1,4 @@
-"""The rule by which hubs merge reports, for programs that need no network: simulations and tests."""
+"""The merge rule, by which hubs merge nodes' reports, for programs without a network: simulations and tests."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from reconverge.hub.report import Answer, Batch, Lent, Loan, Totals, Wishes
 GROUP = "reconverge.merge_rule"
 """The entry-point group of merge rules; each entry is a function that makes a `MergeRule`."""
 REFERENCE = "reference"
-"""The name of the plain merge rule."""
+"""The name of the plain merge rule: one hub, which never fails."""
 ELECTED = "elected"
-"""The name of the merge rule as the members of an MQTT hub apply it, one of which keeps the ledger; its simulations
-have faults."""
+"""The name of the merge rule of a simulated MQTT hub, whose members elect one of them to keep the ledger, and fail at
+random."""
 
 
 class MergeRule(Protocol):
@@ -34,7 +34,7 @@ class MergeRule(Protocol):
         ...
 
     def lose_data(self) -> None:
-        """Forgets all data, as a server does that restarts empty."""
+        """Forgets all data, as a server does that has lost them in a restart."""
         ...
 
 

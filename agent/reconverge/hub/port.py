@@ -27,10 +27,11 @@ from reconverge.hub.usage import (
 class Hub(Protocol):
     """A store through which the nodes of a fleet exchange their counts.
 
-    Promises: a batch is merged whole or not at all; a node's newest batch replaces its older ones, so that exchanging
-    twice, late or out of order is harmless; the allowances it grants for a key never sum to more than the capacity;
-    each failure is raised as `HubUnavailable`.
-    Does not promise: that a batch which failed was not merged, or will not be yet; that the totals are fresh.
+    Promises: a batch is merged whole or not at all; a node's newest batch replaces its older ones, so that a batch may
+    arrive twice, late or out of order without harm; the allowances that the hub grants for a key never sum to more than
+    the capacity; each failure is raised as `HubUnavailable`.
+    Does not promise: that a batch was not merged, or will not be merged later, if its exchange failed; that the totals
+    are fresh.
 
     One hub object serves one event loop at a time, and one process.
     """
@@ -57,9 +58,9 @@ class Hub(Protocol):
 class SettingsStore(Protocol):
     """A hub at which settings can be posted for all nodes of its namespace; not every hub need be one.
 
-    Promises: the last post is read, until it has been kept for its time, another is posted, or the hub loses its data;
+    Promises: `read` returns the last post, until its time is over, another is posted, or the hub loses its data;
     reading it again and again is cheap; a post longer than `bytes_max` does not reach the reader's memory as a whole,
-    if that can be helped; each failure is raised as `HubUnavailable`.
+    if the hub can avoid that; each failure is raised as `HubUnavailable`.
     Does not promise: that a post comes from an authorized publisher. Posts are signed, and readers verify that.
 
     If the hub is a broker that pushes retained messages, `read` returns the newest message that has come.
@@ -81,15 +82,15 @@ class SettingsStore(Protocol):
 class ContractStore(Protocol):
     """A hub that keeps the contracts of its namespace: an index, and pages; not every hub need be one.
 
-    The index is one signed payload, as in `SettingsStore`. Pages are found by the SHA-256 of their bytes, in lower-case
-    hexadecimal digits, which the index names.
+    The index is one signed payload, as in `SettingsStore`. It lists the pages, which contain the contracts. A page is
+    found by its digest, the SHA-256 of its bytes in lower-case hexadecimal digits.
 
-    Promises: `swap_index` replaces the index whole and only if it is still what the caller has read, so that of two
-    changes at once one fails; a page that was put is read as it was put, until it has been kept for its time, or the
-    hub loses its data; what is longer than `bytes_max` does not reach the reader's memory, if that can be helped; each
-    failure is raised as `HubUnavailable`.
-    Does not promise: that an authorized publisher has put it, or that it fits its digest. The index is signed and names
-    the digests, and readers verify both.
+    Promises: `swap_index` replaces the index whole, and only if it is still the one that the caller has read, so that
+    of two changes at the same time one fails; a page is read as it was put, until its time is over or the hub loses its
+    data; an index or page longer than `bytes_max` does not reach the reader's memory as a whole, if the hub can avoid
+    that; each failure is raised as `HubUnavailable`.
+    Does not promise: that an authorized publisher has put a page, or that the page fits its digest. The index is signed
+    and names the digests, and readers verify both.
     """
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
@@ -100,9 +101,10 @@ class ContractStore(Protocol):
         ...
 
     async def swap_index(self, payload: bytes, *, over: bytes | None, bytes_max: int, keep_s: float) -> bool:
-        """Replaces the index `over` by `payload`, for at most `keep_s` seconds; returns whether it was replaced.
+        """Replaces the index by `payload` if it still is `over`; returns whether it was replaced.
 
-        `over` is the index that `read_index` has returned with the same `bytes_max`. Raises HubUnavailable.
+        `over` is the index that `read_index` has returned with the same `bytes_max`. The new index is kept for at most
+        `keep_s` seconds. Raises HubUnavailable.
         """
         ...
 
@@ -118,7 +120,7 @@ class ContractStore(Protocol):
         ...
 
     async def keep_pages(self, digests: Sequence[str], *, keep_s: float) -> list[str]:
-        """Keeps each of these pages for `keep_s` seconds from now, longer or shorter than before.
+        """Makes the hub keep each of these pages for `keep_s` seconds from now, be that longer or shorter than before.
 
         Returns the digests of the pages that are missing. Raises HubUnavailable.
         """
@@ -145,10 +147,10 @@ class IndexHints(Protocol):
 class ContractHints(Protocol):
     """A hub that keeps contracts and pushes a hint when the index has changed; not every hub need be one.
 
-    Promises: each failure is raised as `HubUnavailable`; listening needs nothing of the hub's own connections, and goes
-    on while these are closed.
-    Does not promise: that a hint comes, or comes once, or comes in time, or that anything has changed. Readers look for
-    themselves, and hints only say when.
+    Promises: each failure is raised as `HubUnavailable`; a listener has a connection of its own, and goes on while
+    those of the hub are closed.
+    Does not promise: that a hint comes, or comes only once, or comes in time, or that anything has changed. A reader
+    also reads the index without hints; a hint only makes it read sooner.
     """
 
     def hints(self) -> IndexHints | None:
@@ -161,11 +163,12 @@ class ContractHints(Protocol):
 
 @runtime_checkable
 class Region(Protocol):
-    """A hub of a region. Its nodes have a part of each limit, and more of it can be lent to them.
+    """A hub of a region. The region's nodes have a part of each limit, and other regions can lend them more of it.
 
-    Promises: the allowances it grants for a key sum to at most the region's own part and its loans at that moment; the
-    amount that it reports as held is no less than what nodes hold beyond their own part; of one lender's loans the
-    newest count, so that lending twice, late or out of order is harmless; each failure is raised as `HubUnavailable`.
+    Promises: the allowances that it grants for a key sum to at most the region's own part and its loans at that moment;
+    the amount that it reports as held is no less than what nodes hold beyond the region's own part; of one lender's
+    loans the newest count, so that a call may arrive twice, late or out of order without harm; each failure is raised
+    as `HubUnavailable`.
     Does not promise: to remember loans for longer than they last, or when it loses its data.
     """
 
@@ -182,7 +185,7 @@ class Region(Protocol):
         ...
 
     async def lend(self, shard: int, lender: str, sequence: int, loans: Sequence[Loan]) -> Lent:
-        """Replaces the lender's loans on these keys; does nothing unless `sequence` is above that of its last call.
+        """Replaces the lender's loans on these keys, unless it has made a call with this or a higher `sequence` before.
 
         Returns how much of each loan nodes may hold. A larger loan is available at once. Nodes learn of a smaller loan
         when they report; until they have given the difference back, it counts as held. Raises HubUnavailable.
@@ -195,13 +198,15 @@ class Region(Protocol):
 class UsageLedger(Protocol):
     """A ledger that adds up the usage of a fleet, and from which the usage is exported.
 
-    Promises: a batch is merged whole or not at all; a batch that is repeated or late changes nothing; the total of a
-    row, the usage under one key in one period, is the sum of the last reports of all accounts; an event, once issued,
-    is issued again with the same number and the same counts until it is confirmed, to every exporter that asks; the
-    events of a row sum to its total; rows that are dated further ahead of the hub's clock than `AHEAD_MS`, or longer
-    ago than the ledger keeps, are refused, and the answer names them. Each failure is raised as `HubUnavailable`.
+    A row is the usage under one key in one period; an event is an amount of a row that was exported.
 
-    Does not promise: that a batch which failed was not merged; to remember anything when it loses its data.
+    Promises: a batch is merged whole or not at all; a batch that is repeated or late changes nothing; the total of a
+    row is the sum of the last reports of all accounts; an event, once issued, is issued to every exporter that asks,
+    with the same number and counts, until it is confirmed; the events of a row sum to its total; rows of periods more
+    than `AHEAD_MS` ahead of the hub's clock, or older than the ledger keeps, are refused, and the answer names them;
+    each failure is raised as `HubUnavailable`.
+
+    Does not promise: that a batch was not merged if its call failed; to remember anything when it loses its data.
     """
 
     @property
@@ -214,7 +219,7 @@ class UsageLedger(Protocol):
         ...
 
     async def totals(self, period: Period, shard: int, page: int) -> Sequence[UsageRow]:
-        """Returns the usage of all accounts in a period, from one of the `PAGES` of a shard. Raises HubUnavailable."""
+        """Returns the total usage in a period, of the rows in one of the `PAGES` of a shard. Raises HubUnavailable."""
         ...
 
     async def loads(self) -> Sequence[NodeLoad]:
@@ -224,8 +229,8 @@ class UsageLedger(Protocol):
     async def lead_export(self, kind: str, exporter: str, keep_s: float) -> ExportLease:
         """Makes `exporter` the leader in exporting periods of `kind`, for `keep_s` seconds, unless another one leads.
 
-        Returns the lease of the leader. A leader keeps two exporters from doing the same work; that nothing is billed
-        twice does not depend on it. With 0 seconds the exporter gives up the lead. Raises HubUnavailable.
+        Returns the lease of the leader. With a leader, two exporters do not do the same work; without one, they would
+        still bill nothing twice. With 0 seconds the exporter gives up the lead. Raises HubUnavailable.
         """
         ...
 
@@ -241,24 +246,24 @@ class UsageLedger(Protocol):
         ...
 
     async def issue(self, period: Period, shard: int, page: int) -> Sequence[UsageEvent]:
-        """Returns the events of a page that are not confirmed yet, and makes new ones for usage that has no event.
+        """Returns a page's events that are not confirmed yet; first makes events for usage that has none.
 
         Raises HubUnavailable.
         """
         ...
 
     async def confirm(self, events: Sequence[UsageEvent], shard: int, page: int) -> None:
-        """Notes that `events`, all of one period, were delivered, so that they are not issued again.
+        """Stores that `events`, all of one period, were delivered, so that they are not issued again.
 
         Raises HubUnavailable.
         """
         ...
 
     async def finish(self, period: Period, shard: int, late_mark: int | None) -> None:
-        """Notes that the export of a period that is over is complete: all its events are confirmed.
+        """Stores that a period that is over has been exported completely: all its events are confirmed.
 
-        `late_mark` is the mark that `marks` returned if the period was late; the period is late no longer, unless more
-        usage was recorded since then. Raises HubUnavailable.
+        `late_mark` is the value for this period in `ExportMarks.late`, or None if there was none. The period then is
+        not late any more, unless more usage has been recorded since `marks` was called. Raises HubUnavailable.
         """
         ...
 
@@ -267,12 +272,12 @@ class UsageLedger(Protocol):
 class AddressLedger(Protocol):
     """A ledger that estimates from how many addresses each identity comes, over all nodes, by a HyperLogLog sketch.
 
-    Not every ledger need be one. Promises: a register of an identity's sketch keeps the highest rank that any node has
-    reported in that hour, so that a report which is repeated or late changes nothing else. Each failure is raised as
+    Not every ledger need be one. Promises: each register of an identity's sketch keeps the highest rank that any node
+    has reported in that hour, so that it does no harm if a report is repeated or late. Each failure is raised as
     `HubUnavailable`.
 
-    Does not promise: to keep sketches of more than SKETCHES_MAX identities of an hour and shard, or beyond the hour
-    after that.
+    Does not promise: to keep sketches of more than SKETCHES_MAX identities for an hour and shard, or to keep them
+    after the next hour.
     """
 
     async def address_secret(self, proposed: bytes = b"") -> bytes:
@@ -287,16 +292,15 @@ class AddressLedger(Protocol):
         ...
 
     async def address_sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
-        """Returns the registers of the sketches of an hour and secret, by identity. Raises HubUnavailable."""
+        """Returns, by identity, the sketches of an hour that were made with `secret`. Raises HubUnavailable."""
         ...
 
 
 @runtime_checkable
 class UsageHub(Protocol):
-    """A hub that adds usage up, too; not every hub need be one.
+    """A hub that also adds up usage; not every hub need be one.
 
-    The event loop and the process that report or read usage have connections of their own, beside those of the
-    exchanges.
+    Each event loop and process that reports or reads usage has connections of its own, beside those of the exchanges.
     """
 
     @property
@@ -311,12 +315,12 @@ class UsageHub(Protocol):
 class KeyReader(Protocol):
     """A hub that returns how much the whole fleet has used of a key; not every hub need be one.
 
-    Promises: reading changes nothing, and neither begins a cell nor lets one live longer; all questions of one call are
-    answered as of one moment; the answer includes all merged reports, whichever node or reader asks; the possible use
-    of a node whose lease has ended counts as used; each failure is raised as `HubUnavailable`.
+    Promises: reading changes nothing: it neither makes a record of a key nor prolongs its life; all questions of one
+    call are answered as of one moment; the answer includes all merged reports; the allowance that a node whose lease
+    has ended may have used counts as used; each failure is raised as `HubUnavailable`.
     Does not promise: to include what nodes have charged since their last report, which is at most the `allowances` in
     the answer and the nodes' overdrafts; to distinguish the key from one that no node has used; that the answer is
-    still true when it arrives. No request may be admitted by it.
+    still true when it arrives. So no request may be admitted because of it.
     """
 
     @property
@@ -334,13 +338,15 @@ class KeyReader(Protocol):
 
 @runtime_checkable
 class Adoptable(Protocol):
-    """A hub that can be ordered to go on after it has lost its data; not every hub need be one.
+    """A hub that waits for nodes' reports after a loss of its data, until an operator orders it to wait no longer.
 
-    Promises: an order is only about the data whose generation it names, and changes nothing while nodes may still be
-    reporting what they know; the order is stored with these data, so that the hub waits again after the next loss; the
-    number of orders is stored, too; the reports of live nodes stay known; each failure is raised as `HubUnavailable`.
-    Does not promise: that strict limits hold. The use of departed nodes from before the loss, and that of nodes that
-    are cut off, may be admitted once more, and that is the price.
+    While it waits, it grants nothing on strict limits. Not every hub need be one.
+
+    Promises: an order applies only to the data whose generation (name) it gives, and changes nothing while nodes may
+    still report what they know; the hub stores the order and the number of orders with these data, so that it waits
+    again after the next loss; it keeps the reports of live nodes; each failure is raised as `HubUnavailable`.
+    Does not promise: that strict limits hold. As much as departed nodes had used before the loss, or cut-off nodes have
+    used, may be admitted once more.
     """
 
     @property
@@ -349,13 +355,14 @@ class Adoptable(Protocol):
         ...
 
     async def data(self, shard: int) -> HubData:
-        """Returns the state of a shard's data, with whether earlier data were lost. Raises HubUnavailable."""
+        """Returns the state of a shard's data, such as whether earlier data were lost. Raises HubUnavailable."""
         ...
 
     async def adopt(self, shard: int, generation: str) -> Adoption:
         """Ends the wait of a shard after a loss, if its present data are named `generation`; returns the outcome.
 
-        Raises HubUnavailable. If the call fails half-way, some keys go on waiting until the call is repeated.
+        Raises HubUnavailable. If the call fails half-way, the shard still grants nothing on some keys until the call is
+        repeated.
         """
         ...
 
@@ -364,10 +371,12 @@ class Adoptable(Protocol):
 class Eraser(Protocol):
     """A hub from which one identity can be erased; not every hub need be one. See `hub/erasing.py`.
 
-    Promises: an order is read by all nodes until it has been kept for `KEPT_S`, there are `ORDERS_MAX` newer ones, or
-    the hub loses its data; of two orders the later one has the later moment; a key stays as long as a node with a
-    running lease has an entry for it, and is dropped whole, with its use, when none has; data under other names stay
-    as they are; each failure is raised as `HubUnavailable`.
+    An order makes all nodes erase an identity. It names the identity by a mark, a hash (`erasure_mark`).
+
+    Promises: nodes can read an order until it has been kept for `KEPT_S`, there are `ORDERS_MAX` newer ones, or the hub
+    loses its data; of two orders the later one has the later moment; a key stays as long as any node with a running
+    lease has reported it and not forgotten it, and is then dropped with all its use; data under other names stay as
+    they are; each failure is raised as `HubUnavailable`.
     Does not promise: that a key does not come back. A node that has not read the order yet may report it again.
     """
 
@@ -377,26 +386,28 @@ class Eraser(Protocol):
         ...
 
     async def order_erasure(self, marks: Sequence[str]) -> int:
-        """Stores one order for each of `marks`; returns the moment of the last order. Raises HubUnavailable."""
+        """Stores an order to erase the identity of each mark. Returns the moment of the last order.
+
+        Raises HubUnavailable.
+        """
         ...
 
     async def erasures(self, since_us: int) -> Erasures:
-        """Returns the orders given after `since_us` of the hub's clock, and the hub's time. Raises HubUnavailable."""
+        """Returns the orders to erase given after the moment `since_us`, and the hub's time. Raises HubUnavailable."""
         ...
 
     async def drop_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> int:
-        """Drops those of the keys that no live node has; returns how many keys stay. Raises HubUnavailable.
+        """Drops each of the named keys that no live node has; returns how many keys stay. Raises HubUnavailable.
 
         `questions` names at most `READ_MAX` keys of the shard.
         """
         ...
 
     async def erase(self, shard: int, identity: str, names: Sequence[str], *, cursor: int = 0) -> Erased:
-        """Searches some of a shard's data for an identity, and erases those that it finds. Raises HubUnavailable.
+        """Searches a part of a shard's data for an identity, and erases the data that it finds. Raises HubUnavailable.
 
-        Usage is found by the identity, and keys of limits by any of `names` (see `names_in`); keys are dropped as
-        `drop_keys` does. The first step has the cursor 0, and each further step the cursor that the step before has
-        returned.
+        Usage is found by the identity, and keys of limits by any of `names` (see `names_in`); keys are dropped as by
+        `drop_keys`. The caller passes cursor 0 first, and then each time the cursor that the last call returned.
         """
         ...
 
@@ -408,18 +419,18 @@ class UsageEraser(Protocol):
     async def retract(self, account: str, shard: int, rows: Sequence[tuple[Period, UsageKey]]) -> None:
         """Removes the account's counts from these rows, of which there are at most about BATCH_ROWS_MAX.
 
-        A row has the usage under one key in one period. If no account has counts in it any more, the row is removed,
-        with its events. Raises HubUnavailable.
+        A row is the usage under one key in one period. A row in which no account has counts any more is removed with
+        its events. Raises HubUnavailable.
         """
         ...
 
 
 @runtime_checkable
 class KeyMarker(Protocol):
-    """A hub that stores a mark of the secret with which nodes hash keys; not every hub need be one.
+    """A hub that stores a mark, a fingerprint of the secret with which nodes hash keys; not every hub need be one.
 
-    Promises: the hub stores one mark at a time, for as long as a node renews it; nodes with another mark get the stored
-    mark back, and so learn of the difference; each failure is raised as `HubUnavailable`.
+    Promises: the hub stores one mark at a time, for as long as a node renews it; a node with another mark gets the
+    stored mark back, and so learns that its secret differs; each failure is raised as `HubUnavailable`.
 
     Does not promise: to keep a mark before any node has exchanged, or when it loses its data.
     """
@@ -436,9 +447,9 @@ class KeyMarker(Protocol):
 class SnapshotBoard(Protocol):
     """A hub that stores snapshots of nodes while a console is open; not every hub need be one.
 
-    See `hub/board.py`. Promises: a snapshot is accepted only while a console is open; the newest snapshot of a name is
-    read, whole, until it has been kept for its time; no more than `SNAPSHOTS_MAX` names are accepted; checking whether
-    a console is open is cheap; each failure is raised as `HubUnavailable`.
+    See `hub/board.py`. Promises: a snapshot is accepted only while a console is open; `snapshots` returns the newest
+    snapshot of each name whole, until its time is over; no more than `SNAPSHOTS_MAX` names are accepted; checking
+    whether a console is open is cheap; each failure is raised as `HubUnavailable`.
     Does not promise: that a snapshot comes from a node, or is true; to remember anything when it loses its data.
     """
 
@@ -470,7 +481,7 @@ class Blocking(Protocol):
     """A hub with which a thread can exchange without an event loop once it is connected. Not every hub need be one."""
 
     def ready_to_block(self) -> bool:
-        """Returns whether this thread may call `exchange_blocking` now; it has to await `exchange` to connect."""
+        """Returns whether this thread may call `exchange_blocking` now; if not, it must await `exchange` to connect."""
         ...
 
     def exchange_blocking(self, batch: Batch, turn: Callable[[], None]) -> Answer:
@@ -482,7 +493,7 @@ class Blocking(Protocol):
 class Working(Protocol):
     """A hub that also works between exchanges, for example to answer other nodes. Not every hub need be one.
 
-    The hub works in tasks of its own, in the event loop of the exchanges, which must go on while `at_work` is true.
+    The hub works in tasks of its own in the event loop of the exchanges. That loop must go on while `at_work` is true.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""A hub's answer about one key of one limit, to a reader that is no node and changes nothing by asking."""
+"""Questions about the fleet's use of a key, and a hub's answers; asking changes nothing at the hub."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ batch."""
 
 
 class KeyQuestion(NamedTuple):
-    """A question about the use of one key, with its limit as a node declares it; the limit's totals are ignored."""
+    """A question about the use of one key. The limit is as a node declares it; its sums of charges are ignored."""
 
     limit: LimitReport
     key: str
@@ -30,10 +30,11 @@ class KeyReading(NamedTuple):
     capacity: int
     """The smallest capacity that a live node or the reader declares, plus the amount lent to the region."""
     nodes: int
-    """How many live nodes have this key: have reported it, and have not forgotten it."""
+    """How many live nodes have reported this key, and have not forgotten it since."""
     free_us: int
-    """The moment, by the hub's clock, at which a cost of 1 fits if nothing more is charged; the hub's time if it fits
-    now. For charges that expire one by one, whose dates only nodes know, it is the latest possible moment."""
+    """The moment, by the hub's clock, at which a cost of 1 fits if nothing more is charged; the hub's present time if
+    it fits now. For a sliding log or slices only nodes know when charges expire, so it is the latest possible
+    moment."""
     learns_until_us: int
     """The moment until which the hub grants nothing on this key, because it has lost data; 0 if it grants now."""
 

@@ -15,7 +15,7 @@ from reconverge.hub.port import Hub
 GROUP = "reconverge.hubs"
 """The entry-point group of hubs; each entry has the name of a scheme of URLs, and is a `HubFactory`."""
 MEMORY = "memory"
-"""The scheme of the URL of a node without a hub."""
+"""The scheme of the URL memory://, with which a node has no hub."""
 UNKNOWN_OPTION: Final = "has an option that is not known"
 """The beginning of the error about an option in a URL that the hub does not know."""
 EXTRAS: Final = {"embedded": "embedded", "mqtt": "mqtt", "mqtts": "mqtt"}
@@ -31,13 +31,14 @@ ELSEWHERE: Final = {
     "tcp": "redis",
     "unix": "redis+unix",
 }
-"""Schemes that other programs use for servers that a hub can be, such as Docker for links, and the scheme here."""
+"""Schemes by which other programs name such servers (Docker writes `tcp`), each with the scheme to write here."""
 ONE_SERVER: Final = frozenset(("redis", "rediss", "valkey", "valkeys"))
-"""The schemes of URLs that name one server, and that have variants for several."""
+"""The schemes of URLs that name a single server; for several servers there are other schemes, such as
+`redis+cluster`."""
 
 Credentials = Callable[[], Sequence[str]]
-"""Returns the present login to a hub, `(user, password)` or `(password,)`; may take a while, for example to fetch
-it."""
+"""A function that returns the present login to a hub, `(user, password)` or `(password,)`. It may take a while, for
+example to fetch the login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class HubSettings:
     timeout_s: float
     """The time that one exchange may take, in seconds, with connecting."""
     credentials: Credentials | None = field(default=None, repr=False)
-    """A function that is called for the login before each connection; None if only the URL may contain one."""
+    """A function that returns the login, called before each connection; None if the login is in the URL, if any."""
 
 
 HubFactory = Callable[[str, HubSettings], Hub]
@@ -103,7 +104,7 @@ def scheme_of(url: str) -> str:
 def split_url(url: str) -> SplitResult:
     """Returns the parts of a hub's URL, which may name several hosts. Raises ValueError for a bracket in its login.
 
-    From Python 3.14 on, `urlsplit` by itself takes an IPv6 address as the only host.
+    `urlsplit` alone does not do: from Python 3.14 on, it refuses an IPv6 address beside other hosts.
     """
     scheme, found, rest = url.partition("://")
     hosts = re.split(r"[/?#]", rest, maxsplit=1)[0] if found else ""

@@ -1,7 +1,7 @@
 """The messages of one exchange: a node's batch of reports, and the hub's answer.
 
-Amounts are whole numbers of cost, or of thousandths where the name says `_milli`; moments are microseconds of the
-hub's clock. All of them are absolute: a repeated message changes nothing.
+Amounts are whole numbers of cost, or of thousandths where the name ends in `_milli`; moments are microseconds of the
+hub's clock. All numbers are sums or states, not increments: a repeated message changes nothing.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ NOT_TAKEN = -1
 """The value of `nodes` in an answer that means: the hub has no room for this key, stores nothing of it and grants
 nothing. All other fields are those of an unused key with nothing free."""
 FORGOTTEN = 2**31 - 1
-"""As `asked` in a report: the node forgets the key with this report, see `CellReport.forgotten`. As `nodes` in the
-answer: the hub now counts the use that the node has reported."""
+"""The value of `asked` in the last report about a key that the node then forgets; see `CellReport.forgotten`. The value
+of `nodes` in the answer if the hub goes on counting the use that the node has reported."""
 ASKS = 2**31
-"""Added to `asked` in a report if requests on the node ask the hub when in doubt; the rest of `asked` is the cost of
-requests that wait for the answer."""
+"""Added to `asked` in a report if requests on the node ask the hub when the node is in doubt. The rest of `asked` is
+then the cost of the requests that wait for the answer."""
 AT_HUB = 2**30
-"""Added to `nodes` in the answer to a report with ASKS if the free capacity of this key stays at the hub. The hub has
-granted what the waiting requests cost and nothing in advance; see `CellAnswer.allowance`."""
+"""Added to `nodes` in the answer to a report with ASKS if the hub keeps the key's free capacity, and has granted only
+the cost of the waiting requests; see `CellAnswer.allowance`."""
 FLOATS = 2**30
-"""Added to ASKS in a report about a bucket that is kept at the hub by the node's last answer: the hub adds to its own
-bucket the node's charges since its last report, and `previous`, the part of the returned allowance that has drained
-since."""
+"""Added to ASKS in a report about a bucket whose free capacity the hub keeps (AT_HUB). The hub then adds to its own
+bucket the node's charges since its last report, and `previous`: what has drained of the returned allowance since."""
 WAITING_MAX = FLOATS - 1
 """The largest cost of waiting requests in a report."""
 
@@ -62,27 +61,26 @@ class LimitReport(NamedTuple):
     """The largest sum of all nodes' overdrafts, in thousandths of the capacity; 0 for a strict limit, UNBOUNDED for no
     bound."""
     charged: int
-    """The cost charged by the node's account since the account began; never falls."""
+    """The cost charged under the node's account (`Batch.account`) since the account began; never falls."""
     refunded: int
-    """The cost given back to the node's account since the account began; never falls."""
+    """The cost given back under the node's account since the account began; never falls."""
     variant: str = ""
-    """Distinguishes the limit's cells from others of the same name, algorithm and window: "first-hit", "interval" for a
-    bucket that refills in steps, "calendar@" and a time zone; empty for all others."""
+    """A word that keeps limits of the same name, algorithm and window apart at the hub: "first-hit"; "interval" for a
+    bucket that refills in steps; "calendar@" and a time zone; empty for all others."""
     withheld: int = 0
     """The part of a bucket's capacity that a new key begins without."""
     window: int = 0
-    """The number of the node's present window, if the limit follows a calendar, as the hub does not know calendars."""
+    """If the limit follows a calendar: the number of the node's present window, as the hub does not know calendars."""
     opens_us: int = 0
     closes_us: int = 0
     """When the window of number `window` ends; 0 if the limit follows no calendar."""
     interval_us: int = 0
     """The sync interval of the limit; 0 if it is the interval of the batch."""
     apart: int = 0
-    """The part of the capacity that is not this region's own: other regions have it, or lend it; 0 without regions."""
+    """The part of the capacity that belongs to other regions, some of which they may lend; 0 without regions."""
     lease_us: int = 0
-    """How long allowances on the limit's cells belong to the node after a batch, if that is shorter than the batch's
-    lease; 0 means the batch's lease. Sent in the place of `window`, see `sent_limit`; for a calendar it is always the
-    batch's."""
+    """How long the node may use allowances on this limit after a batch, if that is shorter than the batch's lease; 0
+    for the batch's lease, as for all calendar limits. Sent in the place of `window`; see `sent_limit`."""
 
 
 _WINDOW: Final = LimitReport._fields.index("window")
@@ -91,9 +89,9 @@ _WINDOW: Final = LimitReport._fields.index("window")
 def sent_limit(limit: LimitReport) -> tuple[str | int, ...]:
     """Returns the fields of a limit's report in the order in which they are sent.
 
-    The lease of a limit without a calendar is sent in place of its `window`, which such a limit does not use. A hub of
-    an older version ignores that, and holds the allowances for the lease of the batch, which is longer. So old and new
-    versions work together.
+    A limit without a calendar does not use its field `window`, so its lease is sent there. A hub of an older version
+    ignores the field, and reserves the allowances for the lease of the batch, which is longer. So old and new versions
+    work together.
     """
     if limit.closes_us == 0 and limit.lease_us:
         return (*limit[:_WINDOW], limit.lease_us, *limit[_WINDOW + 1 : -1])
@@ -101,7 +99,7 @@ def sent_limit(limit: LimitReport) -> tuple[str | int, ...]:
 
 
 def heard_limit(limit: LimitReport) -> LimitReport:
-    """Returns the report of a limit whose fields `sent_limit` returned."""
+    """Returns the report of a limit from the fields that `sent_limit` returned; the inverse of `sent_limit`."""
     return limit if limit.closes_us else limit._replace(window=0, lease_us=limit.window)
 
 
@@ -110,22 +108,23 @@ COUNTED_AS: Final = {GCRA: TOKEN_BUCKET, SLIDING_SLICES: SLIDING_LOG}
 
 
 def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
-    """Returns the name, the algorithm as counted, the window and the variant of a limit, which distinguish its cells.
+    """Returns the four values of a limit that identify its cells: name, algorithm as counted, window and variant.
 
-    A cell is a hub's record of one key. Reports of one key are about the same cell if these four are equal.
+    A cell is a hub's record of one key. Two reports of one key are about the same cell if these four are equal.
     """
     return limit.name, COUNTED_AS.get(limit.algorithm, limit.algorithm), limit.window_us, limit.variant
 
 
 class CellReport(NamedTuple):
-    """One node's counts, allowances and needs for one key."""
+    """One node's counts, allowances and needs for one key. "Charges with dates" are those of a sliding log or
+    slices."""
 
     limit: int
     """The index, among the batch's limits, of the limit to which the key belongs."""
     key: str
     epoch: int
-    """The number of the window that `current` belongs to; if windows begin with the first hit, the moment at which that
-    one began, or -1 while none is open."""
+    """The number of the window that `current` belongs to. If windows begin with the first hit: the moment at which that
+    window began, or -1 while no window is open."""
     current: int
     """The cost charged in this window; for a bucket, since the cell began; for charges with dates, all in use."""
     previous: int
@@ -143,7 +142,7 @@ class CellReport(NamedTuple):
     ask: int
     """The largest cost of a request refused since the last exchange; 0 if none was refused."""
     asked: int
-    """The cost of all requests since the last exchange, admitted or not; or a mark, FORGOTTEN or ASKS."""
+    """The cost of all requests since the last exchange, admitted or not; or a special value, see FORGOTTEN and ASKS."""
     demand_milli: int
     """The cost of all requests per second, admitted or not, in thousandths."""
     window_demand: int
@@ -153,22 +152,22 @@ class CellReport(NamedTuple):
 
     @property
     def forgotten(self) -> bool:
-        """Returns whether the node forgets the key once this report is answered: it holds and needs nothing.
+        """Returns whether the node forgets the key once this report is answered: it has no allowance and needs none.
 
-        The node will not report that use again. From here on the hub counts it as the use of a node that has left. So
-        the node may begin the same key anew, from zero, under the same name.
+        The node will not report its use of the key again, and the hub counts that as use of a node that has left. So
+        the node may count the same key anew, from zero, under its own old name.
         """
         held = self.allowance or self.base or self.overdraft
         return self.asked == FORGOTTEN and not (held or self.need_milli or self.demand_milli)
 
     @property
     def asks(self) -> bool:
-        """Returns whether requests on the node ask the hub about this key when they are in doubt."""
+        """Returns whether requests on the node ask the hub about this key when the node is in doubt."""
         return ASKS <= self.asked <= ASKS + FLOATS + WAITING_MAX
 
     @property
     def floats(self) -> bool:
-        """Returns whether the key is a bucket of which the node holds only what the hub last granted (mark FLOATS)."""
+        """Returns whether the key is a bucket of which the node holds only what the hub last granted; see FLOATS."""
         return self.asks and self.asked >= ASKS + FLOATS
 
     @property
@@ -182,7 +181,7 @@ class Rows(Protocol):
     """Reports of several keys that can be packed together into rows, in the format of `REPORT_ROWS`."""
 
     def rows(self) -> bytes:
-        """Returns the packed rows of all reports: narrow rows if all amounts fit into these, else wide rows."""
+        """Returns the packed rows of all reports: rows of 32-bit amounts if all amounts fit, else of 64-bit amounts."""
         ...
 
     def names(self, prefixes: Sequence[bytes]) -> list[bytes]:
@@ -207,13 +206,13 @@ class Batch(NamedTuple):
     node: str
     """The node's name: new for every start of a process, for every fork, and after every lease that ended."""
     account: str
-    """The name of the account to whose totals the limits' charges belong; new for every start and fork."""
+    """The name under which the hub sums up the node's charges to each limit; new for every start and fork."""
     shard: int
     sequence: int
     """A number that rises with every batch of this node to this shard; the hub ignores a batch unless its number is the
     highest."""
     generation: str
-    """The name of the hub's data in the last answer to this node; empty before the first answer."""
+    """The name of the hub's data, by its last answer to this node; empty before that. It changes when data are lost."""
     interval_us: int
     """The sync interval of this node, which holds for each limit that has none of its own."""
     lease_us: int
@@ -223,8 +222,8 @@ class Batch(NamedTuple):
     limits: tuple[LimitReport, ...]
     cells: Sequence[CellReport]
     heard_us: int = 0
-    """The hub's time in the last answer that the node has had, which decides when it may use sealed shares
-    (`hub/headroom.py`); 0 before the first answer."""
+    """The hub's time in the last answer to the node, 0 before the first one. It decides when the node may use sealed
+    shares, its allowances for the time when the hub is silent (`hub/headroom.py`)."""
 
 
 class CellAnswer(NamedTuple):
@@ -233,8 +232,8 @@ class CellAnswer(NamedTuple):
     epoch: int
     """The number of the hub's present window, as in `CellReport.epoch`; negative while no window is open."""
     allowance: int
-    """The use up to which the node may admit by itself. For a key that is kept at the hub: in a sliding window, the
-    charges in window `epoch` alone, beside the node's other use; in a bucket, the use beyond the reported charges."""
+    """The use up to which the node may admit by itself. If the hub keeps the key's free capacity (AT_HUB), that is: in
+    a sliding window, only the charges in window `epoch`; in a bucket, only the charges after the reported ones."""
     base: int
     overdraft: int
     capacity: int
@@ -242,19 +241,19 @@ class CellAnswer(NamedTuple):
     free: int
     """The part of the capacity that is granted to no node."""
     reserved: int
-    """The amount that the hub saves for another node, whose request was refused earlier."""
+    """The free amount that the hub reserves for another node, which had to refuse a request earlier."""
     current: int
     """The cost charged by all nodes in this window; for a bucket, its merged level in thousandths; for charges with
     dates, the use that still counts."""
     previous: int
     """The cost charged by all nodes in the window before; for a bucket, the sum of the nodes' levels in thousandths;
-    for charges with dates, for how many microseconds no charge of another node expires; 0 if one may have expired."""
+    for charges with dates, for how many microseconds no charge of another node expires, 0 if one may have expired."""
     silent: int
     """The unused allowances of nodes that have not reported lately, which may have used them."""
     needs_milli: int
     demand_milli: int
     nodes: int
-    """How many nodes need this key, plus AT_HUB if it is kept at the hub; NOT_TAKEN if the hub has no room for it."""
+    """How many nodes need this key, plus AT_HUB if the hub keeps its free capacity; NOT_TAKEN if it has no room."""
     last_demand: int
     """The cost of all requests on all nodes in the window before, admitted or not."""
     window_demand: int
@@ -294,7 +293,7 @@ class AnswerRows(Sequence[CellAnswer]):
 
 
 class Recall(NamedTuple):
-    """The hub's request to all nodes to report a key: a node lacks capacity of the key that other nodes hold unused."""
+    """The hub's request to all nodes to report a key, because a node lacks capacity that other nodes hold unused."""
 
     limit: str
     """The name of the limit at the hub."""
@@ -304,7 +303,7 @@ class Recall(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The hub's answer to a batch; if the batch was merged, with an answer for each cell report, in their order."""
+    """The hub's answer to a batch. If the batch was merged, `cells` has an answer for each cell report, in order."""
 
     hub_us: int
     """The hub's clock when it merged the batch, in microseconds."""
@@ -312,10 +311,10 @@ class Answer(NamedTuple):
     status: Status
     cells: Sequence[CellAnswer]
     recalls: tuple[Recall, ...] | None = None
-    """The keys of which other nodes have come to lack capacity since the node's previous batch. None if the hub does
+    """The keys of which another node has begun to lack capacity since this node's previous batch. None if the hub does
     not recall keys; nodes then report a key more often."""
     nodes: int = 0
-    """How many nodes hold a lease at this shard, the one that is answered included; 0 if the hub does not report it."""
+    """How many nodes hold a lease at this shard, including the answered node; 0 if the hub does not report it."""
 
 
 REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])
@@ -324,7 +323,7 @@ REPORT_ROW: Final = ("epoch", "reset_us", "limit", *CellReport._fields[3:-1])
 `reports.c` and `exchange.lua` repeat them; `tests/hub/test_row_layout.py` compares.
 """
 REPORT_ROWS: Final = (Struct("<qqIi9I"), Struct(f"<{len(REPORT_ROW)}q"))
-"""The two formats of a cell report's row in messages, narrow and wide. All numbers are little-endian."""
+"""The two formats of a cell report's row in messages: with 32-bit amounts, and wide. All numbers are little-endian."""
 report_row: Final = cast(
     "Callable[[CellReport], tuple[int, ...]]", itemgetter(*map(CellReport._fields.index, REPORT_ROW))
 )
@@ -338,11 +337,11 @@ def report_of_row(key: str, row: Sequence[int]) -> CellReport:
 
 
 ANSWER_ROWS: Final = (Struct("<q14iq"), Struct(f"<{len(CellAnswer._fields)}q"))
-"""The two formats of a cell answer in messages, narrow and wide: its fields in their order, as in `plausible.c`."""
+"""The two formats of a cell answer, with 32-bit amounts and wide: its fields in their order, as in `plausible.c`."""
 
 
 class Wish(NamedTuple):
-    """A key at a region's hub that needs more than the region's own part, or that already has a loan."""
+    """A key at a region's hub that needs more than the region's own part of the capacity, or has a loan already."""
 
     cell: str
     """The name of the key's counts at the hub; it is the same in all regions whose hubs are of one kind."""
@@ -354,13 +353,13 @@ class Wish(NamedTuple):
     own: int
     """The region's own part of the capacity: the smallest that a live node declares."""
     used: int
-    """The use that still counts of all nodes in the region, rounded up."""
+    """The use by all nodes in the region that still counts, rounded up."""
     needs_milli: int
     demand_milli: int
     reserved: int
     """The cost that the longest-waiting node lacks for its refused request; 0 if none waits."""
     fades_us: int
-    """How long a charge that a node makes now can still count, in addition to a lease, in microseconds."""
+    """For how many microseconds a charge that a node makes now can count, beyond the end of a lease."""
     heard_us: int
     """When a node last reported the key, in microseconds of the hub's clock."""
 
@@ -390,7 +389,7 @@ class Lent(NamedTuple):
     hub_us: int
     generation: str
     status: Status
-    """STALE if a newer call of the lender had arrived before, so that nothing was changed."""
+    """STALE if a newer call of the same lender had arrived before this one, which then changed nothing."""
     held: tuple[int, ...]
     """For each loan, the amount that nodes hold or may hold: no less than this call has lent; -1 if the hub does not
     know the key."""

@@ -1,6 +1,7 @@
 """Messages of nodes, a hub and an exporter about usage: periods, rows, batches, events.
 
-Counts are whole numbers and absolute for one account; moments are microseconds of the hub's clock.
+Usage is counted for each identity (a customer or client). A node reports it under an account, a name for one start of
+its process: always the account's sums so far, not increments. Moments are microseconds of the hub's clock.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ LOAD_KEPT_US: Final = 120 * 1_000_000
 """After this many microseconds without a report of its load, a node counts as gone. The first batch of a new account
 makes the hub forget nodes that are gone."""
 REGISTERS: Final = 256
-"""The size in bytes of a sketch, by which the addresses of one identity are counted. Four times the size would halve
-the error."""
+"""The size in bytes of a sketch, a HyperLogLog that estimates from how many addresses one identity sends requests. Four
+times the size would halve the error."""
 SKETCHES_MAX: Final = 5000
 """The most identities of one hour whose addresses a node or a shard counts (1.5 MB); addresses of further identities
 are not counted."""
@@ -52,9 +53,9 @@ SKETCHES_REPORTED_MAX: Final = 64
 SKETCHES_KEPT_HOURS: Final = 2
 """For how many hours after their last change a hub keeps the sketches of an hour."""
 SECRET_KEPT_MS: Final = 2 * 86_400_000
-"""For how many milliseconds after a node's last question a hub keeps the secret with which addresses are hashed."""
+"""For how many milliseconds after a node last asked for it a hub keeps the secret with which addresses are hashed."""
 OTHERS: Final = "(others)"
-"""The identity under which a hub counts usage when it has no room for a further row."""
+"""The identity under which a hub counts usage when it has no room for a further row (a key's usage in a period)."""
 _DAYS_TO_MARCH_1970: Final = 365 * 1970 + 1970 // 4 - 1970 // 100 + 1970 // 400
 """The days from the beginning of the calendar that `period_start_s` uses to the first of March 1970."""
 
@@ -117,7 +118,7 @@ class Retention(NamedTuple):
 
 
 SKETCHES_RETENTION: Final = Retention(hour=SKETCHES_KEPT_HOURS - 1)
-"""The retention of sketches at a hub: the hour that it is by the hub's clock, and the hour before."""
+"""The retention of address sketches: a hub keeps those of the current hour of its clock, and of the hour before."""
 
 
 class NodeLoad(NamedTuple):
@@ -143,12 +144,12 @@ class UsageBatch(NamedTuple):
     """The sequence of the last merged batch whose answer the node has received. A hub that knows only an earlier batch
     has lost reports, and merges nothing until the node knows of the loss."""
     rows: Sequence[UsageRow]
-    """The account's counts under keys of that shard, in absolute numbers. All kinds of periods of one key are in the
-    same batch, so that sums over minutes and over months agree even after a crash."""
+    """The account's counts under keys of that shard: sums so far, not increments. The rows of one key for all kinds of
+    periods are in the same batch, so that sums over minutes and over months agree even after a crash."""
     kept: Retention
     leaving: Sequence[Period] | None = None
-    """In the account's last batch, the periods of its rows, which the account will not report again; None in all other
-    batches."""
+    """In the account's last batch: all periods in which it has rows, none of which it will report again. None in any
+    other batch."""
     load: NodeLoad | None = None
 
 
@@ -159,9 +160,9 @@ class Recorded(NamedTuple):
     """The sequence of the last batch of this account that the hub knew before this one; 0 if it knew no batch."""
     merged: bool
     folded: int
-    """How many rows were counted under OTHERS, because the hub has no room for further rows."""
+    """How many rows of the batch were counted under OTHERS, because the hub has no room for further rows."""
     done: Mapping[str, int]
-    """For each kind, the last period up to which all usage was exported and delivered."""
+    """For each kind of period, the number of the last period up to which all usage was exported and delivered."""
     hub_us: int = 0
     """The hub's clock when it answered."""
     refused: Sequence[int] = ()
@@ -202,7 +203,7 @@ class UsageEvent(NamedTuple):
     period: Period
     key: UsageKey
     number: int
-    """0 for the first event of a key and period, and counting on for events with usage that was recorded later."""
+    """0 for the first event of a key and period; 1, 2 and so on for events with usage that was recorded later."""
     counts: Counts
 
 
@@ -212,12 +213,13 @@ class ExportMarks(NamedTuple):
     first: int | None
     """The first period of that kind in which usage was recorded; None if there is none."""
     closed: int | None
-    """The last period for which events may have been issued; usage recorded there from then on is late. None at
-    first."""
+    """The number of the last period for which events may have been issued. Usage recorded in it from then on is late.
+    None at first."""
     done: int | None
     """The last period up to which all issued events were confirmed as delivered; None at first."""
     late: Mapping[int, int]
-    """The closed periods in which usage was recorded after their last export, each with a mark for `finish`."""
+    """The closed periods in which usage was recorded after their last export, by number; each with a mark to pass to
+    `finish` when that usage was exported, too."""
 
 
 def period_start_s(period: Period) -> int:
@@ -237,9 +239,9 @@ def period_end_s(period: Period) -> int:
 
 
 def counted_us(period: Period, kept: Retention) -> tuple[int, int]:
-    """Returns two moments, in microseconds of a hub's clock, between which it accepts new records of a period.
+    """Returns the two moments of a hub's clock, in microseconds, between which the hub accepts new records of a period.
 
-    An account may replace its earlier records of the period at any time, as the hub keeps them longer
+    An account may replace records that it made in that time later, too: the hub keeps them longer
     (`Retention.keep_ms`).
     """
     last = Period(period.kind, period.number + int(getattr(kept, period.kind)))
@@ -268,8 +270,8 @@ def page_of(field: bytes) -> int:
 
 
 def others_route(shard: int, page: int) -> str:
-    """Returns the name of the route under which a hub counts usage for which a page has no room.
+    """Returns the name of the route under which a hub counts the usage that finds no room in a full page.
 
-    Each page has another such name, so that no two rows of a fleet have the same key.
+    Each page of each shard has a name of its own, so that no two rows of a fleet have the same key.
     """
     return f"(hub {shard}.{page})"

@@ -4,14 +4,14 @@ A hub may be anything: a package of a third party, a server that others run, or 
 move a node's clock, its allowances and its lease, so one absurd number could stop a node from ever exchanging again. An
 answer is refused as a whole, as a failed exchange of the class "protocol", unless
 
-* every value has its type (a whole number is an `int`, and neither a `bool` nor a `float`) and can travel,
+* every value has its type (a whole number is an `int`, and neither a `bool` nor a `float`) and fits into a message,
 * the hub's clock shows a moment between 1970 and 2100,
 * a merged batch got one cell answer for each cell report, and
 * no allowance is larger than the capacity that it is a part of, by the hub's answer and by the batch itself.
 
-A refused answer has changed nothing: neither the clock, nor an allowance, the lease or the name. The effect of a number
-that is wrong but within these bounds is limited in other ways: a node never uses an allowance beyond its lease, and it
-notices a jump of the hub's clock.
+A refused answer changes nothing on the node: neither its clock, nor an allowance, its lease or its name. A number that
+is wrong but within these bounds does limited harm: a node never uses an allowance beyond its lease, and it notices a
+jump of the hub's clock.
 
 `first_odd_cell` defines which cell answers are plausible; the compiled kernel has a twin of it.
 """
@@ -62,8 +62,8 @@ class CellBounds(NamedTuple):
 
 _NODES: Final = CellAnswer._fields.index("nodes") - CellAnswer._fields.index("silent")
 OddCell = Callable[[Sequence[CellReport], Sequence[CellAnswer], tuple[CellBounds, ...]], int]
-"""Returns the index of the first cell answer that no hub may give to the cell report of the same index; -1 if there is
-none. The bounds are those of each limit of the batch."""
+"""A function like `first_odd_cell`: takes the cell reports of a batch, the hub's answers to them, and the bounds for
+each limit of the batch. Returns the index of the first implausible answer; -1 if there is none."""
 
 
 def check_answer(batch: Batch, answer: Answer, odd_cell: OddCell | None = None) -> None:
@@ -144,7 +144,10 @@ def _bounds(limit: LimitReport) -> CellBounds:
 
 
 def check_totals(totals: Mapping[str, Totals]) -> None:
-    """Raises HubUnavailable unless `totals` are plausible; as sums of many nodes they may exceed one node's numbers."""
+    """Raises HubUnavailable unless `totals` are plausible.
+
+    They may be larger than any number in a message, because they are sums over many nodes.
+    """
     if not isinstance(totals, dict):
         _refuse("the totals", totals)
     for name, each in totals.items():
@@ -154,7 +157,7 @@ def check_totals(totals: Mapping[str, Totals]) -> None:
 
 
 def check_wishes(wishes: Wishes) -> None:
-    """Raises HubUnavailable if `wishes` cannot be the answer of a region's hub."""
+    """Raises HubUnavailable if `wishes` cannot be a hub's list of the keys for which a region needs loans."""
     if not isinstance(wishes, Wishes):
         _refuse("the answer about wishes", wishes)
     _check_clock(wishes.hub_us)
@@ -172,7 +175,7 @@ def check_wishes(wishes: Wishes) -> None:
 
 
 def check_lent(loans: Sequence[Loan], lent: Lent) -> None:
-    """Raises HubUnavailable if `lent` cannot be the answer of a region's hub to the call that makes these loans."""
+    """Raises HubUnavailable if `lent` cannot be the answer of a region's hub to `Region.lend` with these `loans`."""
     if not isinstance(lent, Lent):
         _refuse("the result of the loans", lent)
     _check_clock(lent.hub_us)

@@ -1,4 +1,4 @@
-"""A trial of a hub: exchanges of a node that joins, reports no charges, and leaves."""
+"""Tries out a hub: exchanges with it as a node that joins, reports no charges, and leaves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def trial_batch(node: str, sequence: int, *, hub_us: int = 0, leaving: bool = Fa
 
 
 TRIAL: Final = trial_batch("", 0, leaving=True)
-"""The last batch of any trial; its limit and key show a hub which data a trial leaves there."""
+"""The last batch of any trial. From its limit and key a hub computes which data a trial leaves behind."""
 
 
 async def try_exchanges(exchange: Callable[[Batch], Awaitable[Answer]], clock: Clock) -> list[Trip]:

@@ -1,7 +1,7 @@
 """A node's session with one of two hubs: its name and lease there, and the counts that the hub has confirmed.
 
-Does no I/O. While the node exchanges with the other hub, this hub may give up on the node's name or close its account.
-Then the node never uses that name or that account again at this hub.
+Does no I/O. While the node exchanges with the other hub, its lease at this hub may end, and this hub may close its
+account (the name of its totals). Then the node never uses that name or that account again at this hub.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub.report import Batch, CellReport, LimitReport
 
 ACCOUNT_KEPT_NS: Final = 12 * 3600 * SECOND_NS
-"""After this time without an exchange, the node uses its account no more: half of the time after which a hub closes a
-silent account."""
+"""After this time without an exchange with a hub, the node uses another account there. It is half of the time after
+which a hub closes a silent account."""
 
 
 class HubSession:
@@ -25,17 +25,16 @@ class HubSession:
         self._visit = self._edition = 0
         self._lease_until_ns = self._heard_ns = 0
         self._confirmed: dict[str, tuple[int, int]] = {}
-        """The charges and refunds, by limit, as the hub has confirmed them."""
+        """The charges and refunds that the hub has confirmed, by limit."""
         self._before: dict[str, tuple[int, int]] = {}
-        """The part of the confirmed totals, by limit, that belongs to former accounts, which the hub may have
-        closed."""
+        """The part of `_confirmed` that was reported under former accounts, which the hub may have closed."""
         self._asks_from_ns = 0
 
     def begin_visit(self, batch: Batch, *, now_ns: int) -> None:
-        """Notes that `batch` is the node's first batch at this hub after a time at the other one.
+        """Called with the node's first batch at this hub after a time at the other hub.
 
-        The node keeps its name if its lease here is still running, and takes a new one if not. On strict limits it asks
-        for nothing until every lease has ended that the other hub may have granted to any node.
+        The node keeps its name if its lease here is still running, and takes a new name if not. On strict limits it
+        asks for no allowances until every lease has ended that the other hub may have granted to any node.
         """
         if batch.node == self._node and now_ns >= self._lease_until_ns:
             self._visit += 1
@@ -47,7 +46,7 @@ class HubSession:
     def for_this_hub(self, batch: Batch, *, now_ns: int) -> Batch:
         """Returns `batch` with the name and the account that the node has at this hub.
 
-        For one lease after the node has come from the other hub, the batch asks for nothing on strict limits.
+        For one lease after the node has come from the other hub, the batch asks for no allowances on strict limits.
         """
         if batch.node != self._node:
             self._node, self._visit, self._lease_until_ns = batch.node, 0, 0
@@ -65,7 +64,7 @@ class HubSession:
         return batch
 
     def heard(self, batch: Batch, *, sent_ns: int) -> None:
-        """Notes that this hub has merged `batch`, the return value of `for_this_hub`, which was sent at `sent_ns`."""
+        """Called when this hub has merged `batch`, which `for_this_hub` returned and which was sent at `sent_ns`."""
         self._heard_ns = sent_ns
         self._lease_until_ns = sent_ns + batch.lease_us * MICROSECOND_NS
         for limit in batch.limits:

@@ -1,4 +1,4 @@
-"""Explains in an error which URL to write in place of an object that is no hub, such as a client of Redis."""
+"""Makes the error for an object that was passed as a hub and is none, such as a client of Redis: which URL to write."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
     "pymemcache": ("is a client of memcached, where no nodes can meet", "redis://localhost:6379/0"),
     "pymongo": ("is a client of MongoDB, where no nodes can meet", "redis://localhost:6379/0"),
 }
-"""For each package whose objects people pass in place of a hub: the fact about them, and an example of a URL to
-pass."""
+"""By package, for packages whose objects users pass in place of a hub: a phrase about such an object for the error, and
+an example of a URL to pass."""
 
 
 def no_hub(given: object) -> InvalidSetting:
-    """Returns the error about `given`, an object passed in place of a hub; for a client, with its server's URL.
+    """Returns the error about `given`, an object passed in place of a hub. If it is a client, shows its server's URL.
 
-    The error never shows a password, which the client may have.
+    The error never shows the client's password.
     """
     packages = {cls.__module__.partition(".")[0] for cls in type(given).__mro__}
     found = next((each for name, each in _CLIENTS.items() if name in packages), None)
@@ -44,7 +44,7 @@ def no_hub(given: object) -> InvalidSetting:
 
 
 def _url_of(client: Any) -> str | None:
-    """Returns the URL of the server to which a client of redis-py, or its pool, connects; None if not known."""
+    """Returns the URL of the server to which a client of redis-py, or its pool, connects; None if it is not known."""
     said = getattr(getattr(client, "connection_pool", client), "connection_kwargs", None)
     if not isinstance(said, Mapping) or not isinstance(said.get("host"), str):
         return None

@@ -1,4 +1,4 @@
-"""Opens the hub and the fallback of an agent, without connecting to them yet."""
+"""Makes the hub and the fallback of an agent from its settings, without connecting to them yet."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def open_hubs(
     odd_cell: OddCell = first_odd_cell,
     hasher: KeyHasher | None = None,
 ) -> OpenedHub:
-    """Opens `hub`, combined with `fallback` by `two_hubs` unless that is None. Raises InvalidSetting.
+    """Opens `hub`, and combines it with `fallback` by `two_hubs` unless `fallback` is None. Raises InvalidSetting.
 
-    With a `hasher` both hubs receive hashes in place of keys. `odd_cell` finds an implausible answer about a cell.
+    With a `hasher` both hubs receive hashes in place of keys. `odd_cell` finds an implausible answer of a hub.
     """
     first = _hashed(_opened(hub, settings), hasher)
     settings = replace(settings, credentials=None)  # a fallback has its login in its own URL
@@ -64,16 +64,16 @@ def open_hubs(
 
 
 def _hashed(opened: OpenedHub, hasher: KeyHasher | None) -> OpenedHub:
-    """Returns `opened` with its hub wrapped by `hashing`; unchanged if it has no hub, or there is no hasher."""
+    """Returns `opened` with its hub wrapped by `hashing`; returns it unchanged without a hub or without a hasher."""
     if hasher is None or opened.hub is None:
         return opened
     return opened._replace(hub=hashing(opened.hub, hasher))
 
 
 def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
-    """Returns the hub at which keys of `shard` are read: `hub`, or if that is a `TwoHubs`, the one in use there.
+    """Returns the hub from which to read keys of `shard`: `hub`, or if that is a `TwoHubs`, its hub in use for `shard`.
 
-    Raises HubUnavailable for a hub that cannot read keys; `name` is its name in the message.
+    Raises HubUnavailable for a hub that cannot read keys; `name` is the hub's name in the message.
     """
     at = hub_in_use(hub, shard)
     if not isinstance(at, KeyReader):
@@ -83,7 +83,7 @@ def key_reader_at(hub: Hub, shard: int, name: str) -> KeyReader:
 
 
 def hub_in_use(hub: Hub, shard: int) -> Hub:
-    """Returns `hub`, or if that is a `TwoHubs`, the one with which the node exchanges at this shard now."""
+    """Returns `hub`, or if that is a `TwoHubs`, the hub with which the node exchanges about this shard now."""
     return hub.hub_of(shard) if isinstance(hub, TwoHubs) else hub
 
 
@@ -93,7 +93,7 @@ def hubs_in(hub: Hub) -> tuple[Hub, ...]:
 
 
 def eraser_in(hub: Hub, name: str) -> Eraser:
-    """Returns `hub` if identities can be erased from it; else raises HubUnavailable, where `name` names the hub."""
+    """Returns `hub` if identities can be erased from it; otherwise raises HubUnavailable. `name` is the hub's name."""
     if not isinstance(hub, Eraser):
         problem = f"the hub {name} cannot erase identities: name one that implements reconverge.hub.Eraser"
         raise HubUnavailable("unsupported", problem, applied=False)

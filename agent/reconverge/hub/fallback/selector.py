@@ -1,9 +1,10 @@
 """Chooses which of two hubs a node exchanges with: the primary, or the fallback while that fails. Does no I/O."""
 
-# Moving costs a lease without strict allowances and a time of refusals, so one failed exchange is no reason to move,
-# and one answer is no reason to return. A primary that answers now and then would make the fleet move to and fro: after
-# a return that did not last for STEADY_SHARE pauses the pause doubles. Every node chooses for itself, at moments that
-# are spread, so that a hub that comes back meets its nodes one after the other.
+# A move to the other hub is costly: for one lease the node asks for no allowances on strict limits, and it refuses more
+# requests. So one failed exchange is no reason to move, and one answer is no reason to return. A primary that answers
+# now and then would make the fleet move to and fro; so if it fails again within STEADY_SHARE pauses after a return, the
+# pause between questions to it doubles. Every node chooses for itself, and pauses have a random part, so that a hub
+# that comes back gets its nodes back one after the other.
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from reconverge.clock import SECOND_NS
 FAILURES_MAX: Final = 3
 """After this many failed exchanges in a row a node moves to the fallback."""
 PROBE_NS: Final = 5 * SECOND_NS
-"""How long a node uses the fallback before it asks whether the primary answers again, and the pause after each such
-question that fails."""
+"""How long a node uses the fallback before it asks whether the primary answers again; also the pause between two such
+questions."""
 PROBE_MAX_NS: Final = 60 * SECOND_NS
 JITTER: Final = 0.25
 """Pauses are lengthened or shortened at random by up to this fraction, so that not all nodes ask or return at the same
@@ -43,7 +44,10 @@ class HubChoice:
         self._probe_at_ns = 0
 
     def exchanged(self, *, answered: bool, now_ns: int) -> bool:
-        """Notes whether the chosen hub has answered an exchange; returns True if this call has chosen the fallback."""
+        """Called after each exchange: whether the chosen hub `answered` it. Returns True if the node now moves away.
+
+        That is a move from the primary to the fallback.
+        """
         self._failures = 0 if answered else self._failures + 1
         if not self.primary or self._failures < FAILURES_MAX:
             return False
@@ -54,14 +58,14 @@ class HubChoice:
         return True
 
     def probe_due(self, now_ns: int) -> bool:
-        """Returns whether the caller must now ask if the primary answers again; then the caller calls `probed`."""
+        """Returns whether the caller must now ask the primary if it answers again, and then call `probed`."""
         if self.primary or now_ns < self._probe_at_ns:
             return False
         self._plan_probe(now_ns)
         return True
 
     def probed(self, *, answered: bool, now_ns: int) -> bool:
-        """Notes whether the primary has answered the question; returns whether the node now returns to the primary."""
+        """Called after a question to the primary: whether it `answered`. Returns whether the node now returns to it."""
         if self.primary:
             return False
         self._answers = self._answers + 1 if answered else 0

@@ -10,32 +10,31 @@
 # the capacity for each hub costs half of every limit on all good days. A second hub at which nodes only use what they
 # bring along is of no use after the lease.
 #
-# How it works. Going over is the same as finding that the hub has lost its data, which every node and hub can do
-# anyway:
+# How it works. For a node, moving to the other hub is the same as finding that its hub has lost its data, which every
+# node and hub can handle anyway:
 #
 #     exchange with A   A   A   x   x   x | B   B   B   B   B   B   B   B | A   A
 #     questions to A                      |         ?x      ?ok     ?ok   |
 #                        3 failures in a row          every 5 s or so, 2 answers in a row
 #
-# The other hub has another generation, so the node reports everything again. Counts are absolute for each node and
-# account; each hub's ledger holds them once, and nothing is ever added up across hubs. Allowances are bounded within
-# each ledger, so all allowances together sum to twice the capacity at most: that is the price, as
-# `docs/operate/redis.md` says.
+# The data of the other hub have another generation (name), so the node reports everything again. A node reports sums,
+# not increments; each hub's ledger holds them once, and nothing is ever added up across hubs. Allowances are bounded
+# within each ledger, so all allowances together sum to twice the capacity at most: that is the price, as in
+# `docs/operate/redis.md`.
 #
 # What it takes for each ledger to stay true:
 #
-# - A node has a name with each hub. It comes back under the old name while its lease there is running, so that its
-#   counts are replaced; after that under a new one, as after any lease.
-# - An account that was silent for 12 hours is not used again: the hub may have closed it, and would add the same
-#   numbers once more.
-# - After a move the node asks for nothing on strict limits until every lease is over that the other hub may have
-# granted. That makes
-#   it rare that nodes that all move together exceed a strict limit; it is no promise.
+# - A node has a name with each hub. While its lease at a hub is running, it comes back under its old name, so that its
+#   counts there are replaced; later it comes back under a new name, as after any lease.
+# - A node does not use an account again that was silent for 12 hours: the hub may have closed it, and would add the
+#   same numbers once more.
+# - After a move the node asks for no allowances on strict limits until every lease is over that the other hub may have
+#   granted. So it is rare that nodes which all move at once exceed a strict limit; it is no promise.
 # - `Cell.answer` of the merge rule grants a node no more than there is room for, however large the allowances that it
-# reports.
+#   reports.
 #
-# A question is a real exchange without cells, so a hub that answers PING but cannot write, or refuses scripts, is not
-# taken for healthy. Each shard of a node moves by itself, by the failures of its own exchanges.
+# A question to the primary is a real exchange without keys, so a hub that answers PING but cannot write, or refuses
+# scripts, is not taken for healthy. A node moves each shard by itself, by the failures of that shard's exchanges.
 
 from __future__ import annotations
 
@@ -61,15 +60,15 @@ from reconverge.runtime.owner import Owned
 logger = logging.getLogger("reconverge")
 
 PROBE_LEASE_US: Final = 1_000_000
-"""The lease, in microseconds, in the batch by which a node asks the primary whether it answers: it holds nothing
-there."""
+"""The lease, in microseconds, in the batch by which a node asks whether the primary answers. It is short, as the node
+holds no allowances there."""
 
 
 class TwoHubs:
-    """Exchanges with `primary`, or with `fallback` while the primary fails. Each keeps the promises of `Hub`.
+    """A hub made of two: exchanges with `primary`, or with `fallback` while the primary fails.
 
-    Together they promise less: nodes that exchange with different hubs do not know of each other, so that up to twice
-    the bound may be admitted in the meantime.
+    Each of the two keeps the promises of `Hub`. Together they promise less: nodes that exchange with different hubs do
+    not know of each other, so that up to twice the bound may be admitted in the meantime.
     """
 
     def __init__(
@@ -92,8 +91,7 @@ class TwoHubs:
         self._primary = primary
         self._fallback = fallback
         self._working = tuple(hub for hub in (primary, fallback) if isinstance(hub, Working))
-        """Those of the two hubs that have tasks of their own between exchanges; found only once, as in
-        `ExchangeDriver`."""
+        """Those of the two hubs that are `Working`; found only once, because the check is slow."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._odd_cell = odd_cell
@@ -154,7 +152,7 @@ class TwoHubs:
         return answer
 
     async def totals(self) -> dict[str, Totals]:
-        """Returns the totals at the primary; those at the fallback if every shard exchanges with it.
+        """Returns the totals at the primary; the totals at the fallback if the node uses it for every shard.
 
         Never returns the sum of both, in which some charges would count twice.
         """
@@ -194,7 +192,7 @@ class TwoHubs:
 
 
 class TwoHubsWithSettings(TwoHubs):
-    """Two hubs, where settings are published at the primary only."""
+    """A `TwoHubs` whose settings are published at the primary only."""
 
     async def post(self, payload: bytes, *, keep_s: float) -> None:
         await self._store().post(payload, keep_s=keep_s)
@@ -202,7 +200,7 @@ class TwoHubsWithSettings(TwoHubs):
     async def read(self, *, bytes_max: int) -> bytes | None:
         """Returns the settings at the primary; None if none are published.
 
-        A node that is with the fallback keeps the settings that it has read before.
+        Raises HubUnavailable while the node uses the fallback; it then keeps the settings that it has read before.
         """
         if self._away:
             raise HubUnavailable(
@@ -218,12 +216,12 @@ class TwoHubsWithSettings(TwoHubs):
 
 
 class TwoHubsWithContracts(TwoHubsWithSettings):
-    """Two hubs, where settings and contracts are stored at the primary only."""
+    """A `TwoHubs` whose settings and contracts are stored at the primary only."""
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         """Returns the index of the contracts at the primary; None if the primary has none.
 
-        Raises HubUnavailable while the node is with the fallback; the node then keeps the contracts that it has.
+        Raises HubUnavailable while the node uses the fallback; it then keeps the contracts that it has read before.
         """
         return await self._contracts().read_index(bytes_max=bytes_max)
 
@@ -244,7 +242,7 @@ class TwoHubsWithContracts(TwoHubsWithSettings):
         return self._primary.hints() if isinstance(self._primary, ContractHints) else None
 
     def _contracts(self) -> ContractStore:
-        """Returns the primary as a store of contracts. Raises HubUnavailable while the node is with the fallback."""
+        """Returns the primary as a store of contracts. Raises HubUnavailable while the node uses the fallback."""
         if self._away:
             raise HubUnavailable(
                 "fallback",
@@ -267,7 +265,7 @@ def two_hubs(
 ) -> TwoHubs:
     """Returns `primary` and `fallback` combined into one hub. Raises InvalidSetting.
 
-    `name` is the fallback's name in messages; `odd_cell` finds a cell answer that no hub may give.
+    `name` is the fallback's name in messages; `odd_cell` finds an implausible answer of a hub.
     """
     kind = TwoHubsWithSettings if isinstance(primary, SettingsStore) else TwoHubs
     if isinstance(primary, SettingsStore) and isinstance(primary, ContractStore):
