@@ -116,8 +116,7 @@ def cells_of(limit: LimitReport) -> tuple[str, str, int, str]:
 
 
 class CellReport(NamedTuple):
-    """One node's counts, allowances and needs for one key. "Charges with dates" are those of a sliding log or
-    slices."""
+    """One node's counts, allowances and needs for one key. Charges with dates are those of a sliding log or slices."""
 
     limit: int
     """The index, among the batch's limits, of the limit to which the key belongs."""

@@ -1,9 +1,9 @@
-"""One node's record of one key, and the protocols through which a cell sees its limit and its shard.
+"""The cell, one node's record of one key, and protocols for the limit and the shard that a cell belongs to.
 
-A cell is a passive record: deciding, correcting, reporting and eviction are functions that read and write its fields,
-under the lock of its limit. The protocols here define what these functions may read of the limit and of the shard that
-a cell belongs to. The protocols stand in this module because they and `Cell` name each other; `table/` and `shard.py`,
-which implement them, import this module.
+A cell is a passive record: functions that decide, correct, report and evict read and write its fields, under the lock
+of its limit. The protocols here define which fields of the limit and of the shard these functions may use. They stand
+in this module because they and `Cell` refer to each other; `table/` and `shard.py`, which implement them, import this
+module.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DEMAND_MAX = 8 * 10**12
 report, however many requests are refused."""
 
 LOW_WATER = 0.6
-"""A node asks the hub for a larger allowance once its headroom on a key is below this share of its headroom after the
-last answer. The study found no difference between .3 and .6."""
+"""A node asks the hub for a larger allowance when its headroom, the unused part of its allowance on a key, falls below
+this fraction of its headroom after the last answer. Simulations showed no difference between .3 and .6."""
 
 
 class Lane(Protocol):
@@ -92,7 +92,7 @@ class Shard(Protocol):
 
 
 class ReportedMeter(Protocol):
-    """The methods of a limit's arithmetic that reports need; a part of `algorithms.meter.CellMeter`."""
+    """The methods of a limit's meter (its arithmetic) that reports need; a part of `algorithms.meter.CellMeter`."""
 
     aligned: bool
     bucket: bool
@@ -137,7 +137,7 @@ class ReportedMeter(Protocol):
 
 
 class TimeOfCells(Protocol):
-    """The part of `algorithms.edges.Edges` that reports need: it moves cells to the window of the hub's clock."""
+    """The methods of `algorithms.edges.Edges` that reports need: they move a key's counts into the present window."""
 
     def advance(self, cell: Cell, now_ns: int, /) -> None: ...
     def set_until(self, cell: Cell, now_ns: int, /) -> None: ...
@@ -162,13 +162,13 @@ class CellTally(Protocol):
 
 
 class Budget(Protocol):
-    """How many exchanges a node may begin because requests ask the hub. `reporting.asks.AskBudget` implements it."""
+    """The budget of exchanges that a node may begin for requests that ask; `reporting.asks.AskBudget` implements it."""
 
     def take(self, now_ns: int, /) -> bool: ...
 
 
 class AfterUnlock(Protocol):
-    """The part of a node that cells need: work put off until no lock is held, and the budget for asking the hub.
+    """The part of a node that cells need: flags for work to do when no lock is held, and the budget for asking the hub.
 
     `node.Node` implements it.
     """
@@ -242,11 +242,11 @@ class Headroom:
 
 
 class Cell(Headroom):
-    """One key of one limit on this node: its meter, its allowances, and the hub's last answer.
+    """One node's record of one key of one limit: the key's use, its allowances, and the hub's last answer.
 
     Moments are monotonic nanoseconds, rates are cost per second. The fast path of a decision only tests `used + cost <=
     room` and `now < until_ns`. This test fails at every event that the slow path must handle: the end of a window, an
-    empty bucket, low headroom, the first charge since the last report.
+    empty bucket, a nearly used-up allowance, the first charge since the last report.
     """
 
     __slots__ = (
@@ -325,11 +325,11 @@ class Cell(Headroom):
         self.table = table
         self.shard = shard
         self.place = -1
-        """The index of the cell in the store of its limit; -1 while the cell is not there."""
+        """The index of the cell in the store of its limit; -1 while the store does not contain the cell."""
 
         self.used = 0
-        """The cost charged by this node in the current window; for a bucket, since `marked_ns`; for dated charges, all
-        cost that still counts."""
+        """The cost charged by this node in the current window; for a bucket, since `marked_ns`; for a sliding log or
+        slices, all cost that still counts."""
         self.room = -1
         """The value up to which the fast path may raise `used`; -1 makes every decision take the slow path."""
         self.until_ns = 0
@@ -351,8 +351,7 @@ class Cell(Headroom):
         whole numbers; only for buckets."""
         self.marked_ns = now_ns
         self.lows: Lows | None = None
-        """The lowest levels of the bucket, kept from the first charge on that may be corrected later; None before
-        that."""
+        """The lowest levels of the bucket, kept since the first charge that may be corrected later; None before it."""
         self.history: History | None = None
         """The charges by date, if the limit's charges have dates; otherwise None."""
         self.before_ns = -NEVER_NS
@@ -370,9 +369,9 @@ class Cell(Headroom):
         self.capacity = table.capacity
 
         self.at_hub = False
-        """Whether, by the hub's last answer, the free part of the limit stays at the hub, and this node keeps only what
-        it has asked for. Then the allowance is, for a sliding window, the most that `used` may be in the current
-        window; for a bucket, the cost that may be charged beyond the last answered report."""
+        """Whether, by its last answer, the hub keeps the free part of the limit, and grants this node only what it has
+        asked for. Then `allowance` is, for a sliding window, the most that `used` may be in the current window; for a
+        bucket, the cost that may be charged in addition to the last answered report."""
 
         # The hub's last answer.
         self.heard_ns = -NEVER_NS
@@ -398,15 +397,15 @@ class Cell(Headroom):
 
         # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored` and `credit`.
         self.stored = 0
-        """The stored permits of a paced limit; for a bucket whose free part stays at the hub, the most that this node
-        can give back."""
+        """The stored permits of a paced limit; for a bucket whose free part the hub keeps, the most that this node can
+        give back."""
         self.share = 0
         """The allowance for which `stored` was last computed."""
         self.credit = 0
-        """The part of `level` that was charged by requests which had waited in a queue; for a bucket that is not paced,
-        this node's part of the hub's bucket, as if it drained at the full rate."""
+        """For a paced limit, the part of `level` that was charged by requests which had waited in a queue. For any
+        other bucket, this node's part of the hub's bucket, as if it drained at the full rate."""
         self.late = 0
-        """The amount that has drained unused because the timers of waiting requests fired late; these requests may
+        """The capacity that has drained unused because the timers of waiting requests fired late. These requests may
         still use it."""
 
         # Waiters.
@@ -417,14 +416,14 @@ class Cell(Headroom):
         """The cost of the first request that waits, if an allowance for less than its cost would be of no use;
         otherwise 0."""
         self.wanted = 0
-        """The value that `charged` would have after charging all requests that waited when the last report was made; 0
-        if none waited then."""
+        """The value that `charged` has when all requests are charged that waited at the last report; 0 if none
+        waited then."""
         self.denied = False
         """Whether the hub's last answer granted too little for `wanted`."""
 
         # The demand on this node.
         self.counted = 0
-        """The part of `used` that `measure` has counted as demand."""
+        """The part of `used` that `measure` has added to the demand already."""
         self.arrived = 0
         """The cost of all requests since `measured_ns`, admitted or not."""
         self.asked = 0
@@ -451,8 +450,8 @@ class Cell(Headroom):
         self.leaving = False
         """Whether the cell will be evicted after its last report is answered, see `kernel/eviction.py`."""
         self.doubted = False
-        """Whether the key may have been evicted before, see `evicted.py`: then the node admits nothing before the hub's
-        first answer about it."""
+        """Whether the key may have been evicted before (`evicted.py`). If so, the node admits nothing for it before the
+        hub's first answer about it."""
         self.dirty = 0
         """The number of the queue in which the cell waits for a report, see `lanes.py`; 0 if it waits in none."""
         self.comfortable = False
@@ -471,17 +470,18 @@ class Cell(Headroom):
 
 
 class Mark(NamedTuple):
-    """A charge that may be corrected later: its cell, the window in which it was made, and its place in the history."""
+    """A reference to a charge that may be corrected later: its cell, its window, and the number that finds it there."""
 
     cell: Cell
     epoch: int
     reset_us: int
     look: int
-    """For a bucket, how many of its levels `Lows` had noted when the charge was made; for dated charges, the date."""
+    """For a bucket, how many of its levels `Lows` had stored when the charge was made; for a sliding log or slices, the
+    charge's date."""
 
 
 def measure(cell: Cell) -> None:
-    """Adds the cost charged since the last call to the key's demand and to the totals of its limit."""
+    """Adds the cost charged to a key since the last call to the key's demand, and to the sums of its limit."""
     charged = cell.used - cell.counted
     if charged:
         table = cell.table
@@ -515,7 +515,7 @@ def refilled_ns(cell: Cell, since_ns: int, until_ns: int) -> int:
 
 
 def lease_until_ns(cell: Cell) -> int:
-    """Returns the moment until which the key's allowances may be used if the hub answers no batch until then."""
+    """Returns the moment at which the lease of the key's allowances ends, if the hub answers no batch until then."""
     shard = cell.shard
     return min(shard.lease_until_ns, shard.leased_ns + cell.table.lease_ns)
 
@@ -529,38 +529,38 @@ def usable_allowance(cell: Cell, now_ns: int) -> int:
 
 
 def note_ask(cell: Cell, now_ns: int) -> None:
-    """Stores the time of a request that asks the hub if in doubt, unless it is the first such request for this key."""
+    """Stores the time of a request that asks the hub if the node is in doubt, but not of a key's first such request."""
     if cell.asking_ns > -NEVER_NS:
         cell.asking_ns = now_ns
 
 
 def floats(cell: Cell) -> bool:
-    """Returns whether the key's allowance bounds the charges of the current window alone, without the previous window.
+    """Returns whether the key's allowance bounds only the charges of the current window, not those of the previous one.
 
-    True if the free part of the key's limit stays at the hub, and the limit's use fades as in a sliding window.
+    That is so if the hub keeps the free part of the key, and the limit is a sliding window.
     """
     return cell.at_hub and cell.table.meter.fades
 
 
 def keeps_no_allowance(cell: Cell) -> bool:
-    """Returns whether this node keeps no allowance on the key, because the free part of the limit stays at the hub.
+    """Returns whether this node keeps no allowance on the key, because the hub keeps the free part of the limit.
 
-    Always False for fixed windows and dated charges: there the node keeps an allowance for its use, until the window
-    ends, or until it reports that the charges have expired.
+    Always False for fixed windows, sliding logs and slices: there the node keeps an allowance for its use, until the
+    window ends, or until it reports that the charges have expired.
     """
     return cell.at_hub and (cell.table.meter.fades or cell.table.meter.bucket)
 
 
 def begins_with_base(cell: Cell) -> bool:
-    """Returns whether the node begins the key's next window with a base allowance."""
+    """Returns whether the node begins the key's next window with an allowance (`base`) of more than 0."""
     return cell.base > 0 and cell.table.meter.aligned
 
 
 def has_share(cell: Cell) -> bool:
-    """Returns whether the key's base is a sealed share, with which no window begins while the node hears the hub."""
+    """Returns whether the key's `base` is a sealed share: what the node may use while the hub is silent, not before."""
     return cell.base > 0 and cell.table.meter.fades and not cell.shard.alone
 
 
 def low_water(table: Limited, headroom: int) -> int:
-    """Returns the headroom, as cost, below which to ask the hub for more: a share of `headroom`, or one request."""
+    """Returns the headroom, as cost, below which to ask the hub for more: LOW_WATER of `headroom`, but one request."""
     return max(table.unit, ceil(LOW_WATER * headroom))

@@ -16,16 +16,16 @@ _NO_BLOCK = "a decision has no block; write: if decision, or a block with limite
 class Decision:
     """The answer to one request: whether it is admitted, and why.
 
-    As a boolean, it is True if the request was admitted. Comparing it with True or False raises TypeError, as the two
-    would never be equal; so do its order beside a number, iteration, and a block.
+    As a boolean, it is True if the request was admitted. These mistakes raise TypeError: to compare it with True or
+    False, which would never be equal, to order it beside a number, to iterate over it, and to use it in a `with` block.
     """
 
     allowed: bool
     limit: int
     """The quota: cost that may be admitted per window (for a bucket: its capacity), without what `soft` adds."""
     remaining: int
-    """The cost that all nodes together may still charge, as far as this node knows; less than the request's cost if it
-    was refused."""
+    """The cost that all nodes together may still charge, as far as this node knows. If the request was refused, it is
+    less than the request's cost."""
     retry_after: float
     """Seconds to wait before the same request may be admitted; 0.0 if it was admitted."""
     reset_after: float
@@ -33,16 +33,16 @@ class Decision:
     staleness: float
     """Age in seconds of the hub's total by which the node decided; infinite before the hub's first answer."""
     binding: str = ""
-    """The name of the quota that this decision is about. If there are several: of the quotas that refused, the one with
-    the longest wait; if all admitted, the one with the least left."""
+    """The name of the quota that this decision is about. If the limit has several: of the quotas that refused, the one
+    with the longest wait; if all admitted, the one with the least left."""
     over_quota: bool = False
     """Whether the request was admitted above the quota, as the limit's `soft` allows."""
     borrowed: bool = False
-    """Whether the request was admitted beyond the limit's own share, out of its parent's pool for all shares."""
+    """Whether the request was admitted beyond the limit's own share, from the pool that all shares of a parent use."""
     certain: bool = True
-    """Whether no answer of the hub would change the decision. It is certain if the request was admitted within the
-    node's own part of the limit, or refused because the reports of all nodes leave nothing free. Otherwise the node was
-    in doubt, for example about a key that is new to it."""
+    """Whether no answer of the hub would change the decision: because the request was admitted within the node's own
+    part of the limit, or refused because the reports of all nodes leave nothing free. Otherwise the node was in doubt,
+    for example about a key that is new to it."""
     switch: ClassVar[str] = "on"
     """The switch of the limit at the decision: "on", "shadow" or "off"."""
     would_refuse: ClassVar[bool] = False
@@ -79,8 +79,8 @@ class Usage:
     """How much of a limit one key has used, as far as this node knows."""
 
     own: int
-    """Cost charged by this node that still counts, rounded up. In a bucket whose free part stays at the hub, the
-    node's charges count as draining at the full rate."""
+    """Cost charged by this node that still counts, rounded up. If the hub keeps the free part of a bucket, this node's
+    charges to it count as draining at the full rate."""
     total: int
     """Cost charged by all nodes that still counts: by this node up to now, by the others as of the hub's answer."""
     limit: int

@@ -1,10 +1,10 @@
 """Selects the implementation of the kernel: the compiled parts if they were built, else those in Python.
 
 The compiled parts serve only the main interpreter of a process; its subinterpreters decide with Python. The compiled
-parts need an interpreter with a global lock. A free-threaded interpreter would turn its lock on for the whole process
-if it imported them, so it does not import them, and decides with Python. `RECONVERGE_NO_EXTENSIONS=1` in the
-environment selects Python in all cases; so do `yes`, `true` and `on`. The values `0`, `no`, `false`, `off` and an empty
-one leave the choice to the rules above; any other value is an error.
+parts need an interpreter with a global lock. A free-threaded interpreter that imported them would turn its global lock
+on for the whole process, so it does not import them, and decides with Python. `RECONVERGE_NO_EXTENSIONS=1` in the
+environment selects Python in all cases; so do `yes`, `true` and `on`. With `0`, `no`, `false`, `off` or an empty value
+the rules above apply; any other value is an error.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Reentered(Decision):
 
 
 class Shadowed(Decision):
-    """The decision of a limit in shadow mode, which is not enforced; an enforced limit would have decided the same."""
+    """The decision of a limit in shadow mode (which refuses nothing) that an enforced limit would also have made."""
 
     __slots__ = ()
     switch: ClassVar[str] = "shadow"

@@ -1,4 +1,4 @@
-"""A memory of bounded size for the use of evicted keys: approximate, and never less than the true use."""
+"""A memory of bounded size for the use of evicted keys; it is approximate, and never returns less than the true use."""
 
 # Theory of operation.
 #
@@ -7,22 +7,22 @@
 # key before the first answer: each eviction would make that part available once more. To remember the evicted keys
 # themselves would take the memory that evicting them is meant to save.
 #
-# The answer. Two Bloom filters, which can say "certainly not evicted" or "maybe". Keys are added to the younger one.
-# After `fade_ns`, the time after which the use of an evicted key has faded, the younger becomes the older, and the
-# older is dropped; so a key is remembered for at least `fade_ns` and at most twice as long. A newcomer that is mistaken
-# for an evicted key begins without an allowance and waits for the hub's answer; no bound depends on how often that
-# happens.
+# The answer. Two Bloom filters, which show that a key was certainly not evicted, or that it may have been. Keys are
+# added to the younger filter. After `fade_ns`, the time in which the use of an evicted key fades, the younger filter
+# becomes the older one, and the older one is dropped; so a key is remembered for at least `fade_ns` and at most twice
+# as long. A new key that is mistaken for an evicted key begins without an allowance and waits for the hub's answer; no
+# bound depends on how often that happens.
 #
-# The size is `BITS_PER_KEY` times the largest number of keys, for each of the two. With PROBES probes, fewer than 1 %
-# of newcomers are mistaken when three times `max_keys` keys of a limit were evicted within `fade_ns`, and more beyond.
-# The memory is taken when the first key is evicted. It has BITS_MIN bits at least: with 128 counters, one newcomer in
-# 3,000 led to the very counters of one single key that had left.
+# Each filter has `BITS_PER_KEY` bits for each of the most keys that the node may have. With PROBES probes, fewer than
+# 1 % of new keys are mistaken when three times `max_keys` keys of a limit were evicted within `fade_ns`; with more
+# evicted keys, more are. The memory is allocated when the first key is evicted. It has BITS_MIN bits at least: with 128
+# counters, one new key in 3,000 led to the very counters of one single key that had left.
 #
-# Without a hub nothing else counts the use of a key that has left, so there the memory holds amounts in place of bits.
-# Each probe of a key leads to a counter, which keeps the largest amount of all keys whose probes lead to it. A key that
-# comes back has used no more than the least of its counters. No counter exceeds the largest amount of a single key, so
-# a newcomer that is mistaken for evicted keys loses no more than one key had used, however full the memory is;
-# `lookup.py` lets a key leave only if it has used half of its quota at most. How amounts fade:
+# On a node without a hub nothing else counts the use of a key that has left, so there the memory holds amounts in place
+# of bits. Each probe of a key leads to a counter, which keeps the largest amount of all keys whose probes lead to it. A
+# key that comes back has used no more than the least of its counters. No counter exceeds the largest amount of a single
+# key, so a new key that is mistaken for evicted keys loses no more than one key had used, however full the memory is;
+# and `lookup.py` evicts a key only if it has used half of its quota at most. How amounts fade:
 #
 #     windows   the two memories are of one window and of the one before, by their numbers. A key that comes back begins
 #               in the window of the memory, and goes on from there: its use counts for as long as it would have.
@@ -32,7 +32,7 @@
 # An amount is kept in 16 bits: exactly up to 4095, and beyond that rounded up by less than 1/2048. For a bucket it is
 # in sixteenths of a request. A key whose amount does not fit is not evicted. There are COUNTERS_PER_KEY counters for
 # each key that the node may have, rounded up to a power of two: a memory has 8 to 16 bytes per key, so with the 100,000
-# keys of the default it has 1 MB, and a limit has two of them at most. 1 % of newcomers are mistaken when half as many
+# keys of the default it has 1 MB, and a limit has two of them at most. 1 % of new keys are mistaken when half as many
 # keys have left as the node may have, 10 % when as many have.
 #
 # The hash is SipHash-2-4 with a key of the process, so a stranger cannot choose keys that fill the bits of another key.
@@ -77,7 +77,7 @@ class Evicted:
         self.fade_ns = fade_ns
         """The nanoseconds after which the use of an evicted key no longer counts."""
         self.rate = 0
-        """How much the stored levels of buckets drain per nanosecond, in cost times nanoseconds; see `slow_down`."""
+        """How much the stored levels of buckets drain in a nanosecond, in cost times nanoseconds of the window."""
         self.forget()
 
     def forget(self) -> None:
@@ -136,7 +136,7 @@ class Evicted:
         return level
 
     def _enter(self, epoch: int) -> None:
-        """Moves the memory to window `epoch`, forward or back. Does nothing if `epoch` is just one window back."""
+        """Makes `epoch` the memory's present window, and forgets earlier ones but the last. Ignores one step back."""
         steps = epoch - self._epoch
         if steps == -1:
             return

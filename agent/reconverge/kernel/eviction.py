@@ -2,38 +2,38 @@
 
 # Theory of operation.
 #
-# The problem. A node counts at most `keys_max` keys. A stranger that makes up keys fills the table, and every new key
-# after that shares one count with the stranger's keys. So keys have to leave; but a key whose use is forgotten while
-# that use counts could use its limit once more.
+# The problem. A node counts at most `keys_max` keys. An attacker that makes up keys uses all this room, and every new
+# key after that shares one count with the attacker's keys. So keys have to be evicted; but if a node forgets use that
+# still counts, that key could use its limit once more.
 #
 # The rule, in this order:
 #
 # 1. A key without use on which the node holds no allowance leaves at once: there is nothing to remember.
 # 2. With a hub, the key with the least use leaves; among equals the one that has used least in all, then the one whose
-#    last request is longest ago. All its use must be reported and acknowledged. The node lowers its allowances to
-#    nothing, sends a last report (see `CellReport.forgotten`) and forgets the key when the hub has confirmed that it
-#    counts the use from there on. If the answer is lost, the key stays; the hub may then count its use twice until that
-#    has faded, never less than once. The debt of a smooth limit is known to the node alone, and is forgotten with the
-#    key. So a key that owes something stays until that is paid off; else it would get credit once more. A key with work
-#    in progress stays, too: the hub would forget that work with the key.
+#    last request is longest ago. All its use must be reported and acknowledged. The node drops its allowances on the
+#    key, sends a last report (see `CellReport.forgotten`) and forgets the key when the hub has confirmed that it counts
+#    the use from there on. If the answer is lost, the key stays; the hub may then count its use twice until that has
+#    faded, never less than once. Only the node knows the debt of a smooth limit, and would forget it with the key; so a
+#    key with a debt stays until that is paid off, or it would get credit once more. A key with work in progress stays,
+#    too: the hub would forget that work with the key.
 # 3. Without a hub, of two keys the one that has used less leaves, if it has used half of its quota at most; its use is
 #    remembered (`lookup.py`, `evicted.py`).
 # 4. Nothing else leaves. A new key that finds no room is counted together with all others like it (`lookup.look_up`).
 #
-# Because rule 2 takes an exchange, it begins ahead of need, when less than 1/HIGH_SHARE of the table is free, and goes
+# Because rule 2 takes an exchange, it begins ahead of need, when less than 1/HIGH_SHARE of `keys_max` is free, and goes
 # on until 1/LOW_SHARE is. It compares a sample of keys: an exchange looks at LOOKS places from all over the store and
-# evicts at most half of the keys found there. A decision looks at two, and only when the table is full. So no decision
-# and no exchange takes longer the more keys there are.
+# evicts at most half of the keys found there. A decision looks at two places, and only when the node is full. So no
+# decision and no exchange takes longer the more keys there are.
 #
 # A key with a request within the last UNTOUCHED_NS stays, however little it has used.
 #
 # A key that was evicted while its use counted may come back. It is remembered approximately (`evicted.py`), and does
 # not get the cold allowance of a new key: it waits for the hub's answer.
 #
-# A key that is to be erased (`hub/erasing.py`) leaves in the same way, with any use and however recent its last request
-# is. It takes a few exchanges: a report under way has to be answered first, and unreported use has to be reported. So
-# `let_leave` is called again until the key is gone. Only requests keep it: a call that waits for room under the key, or
-# one that comes before the hub has confirmed. A key that was never reported leaves at once.
+# A key that an operator erases (`hub/erasing.py`) leaves in the same way, with any use and however recent its last
+# request is. It takes a few exchanges: a report under way has to be answered first, and unreported use has to be
+# reported. So `let_leave` is called again until the key is gone. Only a request keeps the key: one that waits for room,
+# or one that comes before the hub has confirmed. A key that was never reported leaves at once.
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _PARTS: Final = 1_000_000
 
 
 class Evictable(NamedTuple):
-    """A key that may be evicted after a last report. In an order by `<`, keys that should leave first come first."""
+    """A key that may be evicted after a last report. In a sorted list, the keys that should leave first come first."""
 
     used_ppm: int
     """The key's use that counts now, in millionths of the capacity."""
@@ -123,7 +123,7 @@ class Room:
         return self._making or self._kernel.keys > self.high
 
     def sweep(self, now_ns: int, shard: ShardState) -> bool:
-        """Looks at a few keys if the node is nearly full, and marks some for eviction; returns whether any was marked.
+        """Checks some keys if the node is nearly full, and marks some for eviction; returns whether it marked any.
 
         The next batch is for `shard`. A marked key of that shard joins the batch; a marked key of another shard waits
         for a batch to its own shard.
@@ -151,7 +151,7 @@ class Room:
         return bool(chosen)
 
     def _choose(self, cell: Cell, now_ns: int, shard: ShardState) -> None:
-        """Marks a key for eviction with its next report, unless the node must remember the key by now."""
+        """Marks a key for eviction with its next report, unless the key must not be evicted any more."""
         if self._may_be_forgotten(cell, now_ns):
             cell.leaving = True
             cell.shard.leaving += 1
@@ -161,9 +161,9 @@ class Room:
                 mark_dirty(cell)
 
     def _turns(self) -> Iterable[tuple[Table, int]]:
-        """Yields the limits whose keys to check next, each with a number of groups of PLACES_PASSED keys.
+        """Yields the limits whose keys to check next, and for each how many groups of PLACES_PASSED keys to check.
 
-        That number is in proportion to the limit's keys, and at least one.
+        That number is in proportion to the limit's number of keys, and at least one.
         """
         groups = LOOKS // PLACES_PASSED
         tables = [table for table in list(self._kernel.tables.values()) if table.cells]
@@ -182,7 +182,7 @@ class Room:
         _let_rest(table.lock.run(self._sort_out, table, now_ns, found))
 
     def _sort_out(self, table: Table, now_ns: int, found: list[Evictable]) -> list[tuple[Table, str]]:
-        """Drops idle keys and adds keys that may be evicted to `found`; returns table and key of each other one."""
+        """Checks the next few keys: drops idle ones, adds to `found` those that may be evicted, returns the others."""
         rest: list[tuple[Table, str]] = []
         table.cells.jump()
         for cell in table.cells.pass_by(PLACES_PASSED):
@@ -210,14 +210,14 @@ class Room:
         return shard.keeps_until_ns <= now_ns < shard.lease_until_ns
 
     def farewells(self, reports: Reports) -> list[Farewell]:
-        """Returns those reports of a batch that are the last ones about their keys."""
+        """Returns the reports of a batch after which their keys will be evicted."""
         if not self.leaving:
             return []
         cells = [(number, cell) for number, cell in enumerate(reports.cells) if cell.leaving]
         return [Farewell(number, cell, report) for number, cell in cells if (report := reports[number]).forgotten]
 
     def hear(self, farewells: Sequence[Farewell], answers: Sequence[CellAnswer], now_ns: int) -> None:
-        """Drops the keys of the last reports that the hub has confirmed, except keys with new requests."""
+        """Drops each key whose last report the hub has confirmed in `answers`, except keys with new requests."""
         answered = tuple(answers) if farewells else ()
         for number, cell, _ in farewells:
             cell.table.lock.run(self._hear_one, cell, answered[number].nodes == FORGOTTEN, now_ns)

@@ -2,7 +2,7 @@
 
 A decision's `retry_after` (`kernel/table/explain.py`) is the earliest time after which a retry may succeed: there is
 room for the request then, but maybe on one node only. A retry rarely reaches that very node. So guards and storages,
-which answer clients of any node, call `for_any_node` of `limiter/certainty.py`.
+which answer clients that may reach any node, call `for_any_node` of `limiter/certainty.py`.
 """
 
 # Theory of operation.
@@ -12,10 +12,10 @@ which answer clients of any node, call `for_any_node` of `limiter/certainty.py`.
 # the fleet has a few requests left, but as allowances of other workers. And a worker that has had no answer about the
 # key for a while decides by old numbers.
 #
-# So the computed wait lasts until there is room for ROOM_FOR such requests on every node that uses the key, but for no
-# more than a quarter of the capacity, however many nodes there are; and if there is enough room now, for INTERVALS_MAX
-# exchanges at most. With it, 176 of 199 clients were admitted, for 11 % more time spent waiting. It is no promise: the
-# numbers of another worker are as old as its last exchange.
+# So the computed wait lasts until there is room for ROOM_FOR such requests on every node that uses the key, but no
+# longer than until a quarter of the capacity is free; and if the fleet has room for the request now, INTERVALS_MAX
+# exchanges at most. With it, 176 of 199 clients were admitted, and clients waited for 11 % more time. It is no promise:
+# the numbers of another worker are as old as its last exchange.
 #
 # Fixed windows that are used up end for all nodes at once, so nothing is added there.
 
@@ -45,10 +45,10 @@ it back, and the hub grants it to another node."""
 def for_any_node(limit: Decider, decision: Decision, key: str, cost: int, kind: str | None = None) -> Decision:
     """Returns `decision` with a `retry_after` after which any node, not only this node, probably admits the request.
 
-    The new `retry_after` is never shorter. `limit` has made the decision about `cost`. The decision is returned
-    unchanged if its `retry_after` is exact already: on a node without a hub, and for a policy that decides by merged
-    totals and not by allowances. It is also returned unchanged for a paced limit, where a request needs more than room,
-    and before the hub's first answer.
+    `limit` has made the decision about `cost`. The new `retry_after` is never shorter than the old one. The decision is
+    returned unchanged if its `retry_after` is exact already: on a node without a hub, and for a policy that decides by
+    merged totals and not by allowances. It is also returned unchanged for a paced limit, where requests also wait for
+    their turn, and before the hub's first answer.
     """
     if decision.allowed or not isfinite(decision.retry_after) or limit.tables[0].kernel.alone:
         return decision
@@ -85,10 +85,10 @@ def _after_ns_at(table: Table, key: str, cost: int, now_ns: int) -> int:
 
 
 def _settled_ns(table: Table, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns the nanoseconds until the hub has room for `cost`, for dated charges whose free part stays at the hub.
+    """Returns the nanoseconds until the hub has room for `cost`, for a limit whose free part the hub keeps.
 
-    If the last answer leaves room, other nodes may have got that room from the hub since, and may use it now: then the
-    wait is a whole window.
+    If there was room by the last answer, the hub may have granted that room to other nodes since: then the wait is a
+    whole window.
     """
     known_ns = table.meter.fleet_wait_ns(cell, min(cell.capacity, cost), now_ns)
     if known_ns <= MICROSECOND_NS:

@@ -1,15 +1,15 @@
-"""A cell's memory of earlier charges, so that a charge can expire or be given back.
+"""The memory of earlier charges to a key, so that a charge can expire or be given back.
 
 `History` is for algorithms in which every charge expires as a whole: it stores amounts by date. `Lows` is for buckets:
-it stores how low the level has been since a charge. At most that level can be given back of the charge, because the
-rest has drained.
+it stores the lowest level of the bucket since a charge. A refund can give back at most that much of the charge, because
+the rest has drained.
 """
 
 # Theory of operation.
 #
 # The problem. In a sliding log, or a window of slices, a charge counts for one window and then expires as a whole. One
-# running count cannot say how much of it expires next, nor when. A list of all charges could, but it grows with the
-# requests, and the oldest have to be looked for at every decision.
+# running count does not show how much of it expires next, nor when. A list of all charges would, but it grows with the
+# requests, and every decision would have to search it for the oldest ones.
 #
 # What is kept. One entry for each date at which something was charged, the oldest first. A date is the number of a
 # slice, or the moment of a charge in a log; `algorithms/dates.py` knows which. The sum of all entries is kept beside
@@ -19,8 +19,9 @@ rest has drained.
 #     amount       7      1      2      5                       total 15
 #                 expires next
 #
-# Dates that expire leave at the front (`forget_before`), and charges are added at the back (`add`). Beyond a number of
-# entries the two oldest become one with the later date of both: that counts for longer than it has to, never for less.
+# Entries whose date expires are removed at the front (`forget_before`), and charges are added at the back (`add`). If
+# there are too many entries, the two oldest are merged into one with the later of their dates: the older charge then
+# counts for longer than it has to, never for less.
 #
 # Debt. A settlement may charge more than a window holds. If the excess were an entry like any other it would expire
 # with the rest, and a key that was settled for ten times its quota would be even after one window. So the excess is
@@ -33,17 +34,17 @@ rest has drained.
 #     owed       25     15      5      0      0
 #
 # So a debt is paid off by a full window's worth in each window, and in the long run a key is admitted no more than its
-# quota. While anything is owed, the entries repeat themselves from window to window. The moment at which some part of
-# the use has expired is therefore found by a division, and a debt of 10^12 that is looked at a year later costs no more
-# than one of yesterday (`_pay_off`).
+# quota. While anything is owed, the entries repeat themselves from window to window. So the moment at which some part
+# of the use has expired is found by a division, and it takes no longer to pay off a debt of 10^12 a year later than the
+# next day (`_pay_off`).
 #
 # What is no debt. Nodes may together admit more than the capacity before they have heard of each other. What each of
 # them admitted fits into its own window, so it is an entry and expires as any other use does. Only a settlement is
-# owed. A settlement for less takes out what is still dated, and what is owed takes its place at once, so what counts is
-# never less than if the true costs had been known from the start.
+# owed. If a settlement gives cost back, it takes entries out, and debt takes their place at once: what counts is never
+# less than if the true costs had been known from the start.
 #
-# To the hub a debt lasts two windows, which is as long as it believes any use, and it is reported again before that.
-# Other nodes see it in what is used, and refuse.
+# At the hub a debt counts for two windows, the longest time for which a hub lets any use count, and the node reports it
+# again before they end. Other nodes get it as a part of the total, and refuse.
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ from operator import itemgetter
 from typing import Final
 
 LOWS_MAX: Final = 32
-"""The most levels that `Lows` stores; beyond, it merges the two oldest, and a correction may give back a little
+"""The most levels that `Lows` stores. If there are more, it merges the two oldest, and a refund may give back a little
 less."""
 UNDATED = -(1 << 62)
 """A number that is lower than any date, for a history without a present date."""
@@ -96,7 +97,7 @@ class History:
         self.changing = False
         """Whether a change of this history has begun and not ended."""
         self.pending = 0
-        """The amount that the change in progress adds; it is not in `total` yet."""
+        """The amount that the change in progress will add; `total` does not contain it yet."""
         self._dates: list[int] = []
         self._amounts: list[int] = []
         self._first = 0
@@ -105,12 +106,12 @@ class History:
         """The part of `total` that the last report contained, less the amounts that have expired or were given back
         since."""
         self.confirmed = 0
-        """The part of `total` that the last answered report contained, less what has expired or was given back
-        since."""
+        """The part of `total` that the last report with an answer contained, less the amounts that have expired or were
+        given back since."""
         self.others_from_ns = 0
-        """Until when none of the use reported by other nodes expires, as a moment of the monotonic clock."""
+        """The monotonic moment before which none of the use reported by other nodes expires."""
         self.others_until_ns = 0
-        """When the use reported by other nodes no longer counts, as a moment of the monotonic clock."""
+        """The monotonic moment from which none of the use reported by other nodes counts."""
 
     def __len__(self) -> int:
         return len(self._dates) - self._first
@@ -179,7 +180,7 @@ class History:
             self.add(amount, entries_max)
 
     def forget_before(self, date: int, lasts: int) -> None:
-        """Removes all entries before `date`; in place of each, enters as much debt at its date plus `lasts`."""
+        """Removes all entries before `date`. In place of each, enters as much of the debt at its date plus `lasts`."""
         if self.owed:
             self._pay_off(date, lasts)
         first = bisect_left(self._dates, date, self._first)
@@ -216,9 +217,9 @@ class History:
             self._drop(1)
 
     def take_oldest(self, amount: int) -> int:
-        """Takes `amount` out, or all use if there is less: the oldest entries first, the debt last.
+        """Removes `amount` of use, or all use if there is less: first the oldest entries, at last the debt.
 
-        Returns the amount taken.
+        Returns the removed amount.
         """
         taken = min(amount, self.total)
         left = min(taken, self.total - self.owed)
@@ -233,9 +234,9 @@ class History:
         return taken
 
     def take_from(self, date: int, amount: int) -> None:
-        """Takes `amount` out of the entry at `date`, or all of it if there is less.
+        """Removes `amount` from the entry at `date`, or the whole entry if it is less.
 
-        If the entry was merged into a younger entry, takes the amount from the younger entry.
+        If that entry was merged into a younger one, removes the amount from the younger entry.
         """
         place = bisect_left(self._dates, date, self._first)
         if place < len(self._dates):
@@ -246,10 +247,10 @@ class History:
                 del self._dates[place], self._amounts[place]
 
     def date_freeing(self, amount: int, lasts: int, pending: int = 0) -> int | None:
-        """Returns the first date at whose expiry `amount` or more has expired in all; None if the use is less.
+        """Returns the first date after whose expiry at least `amount` of the use has expired; None if the use is less.
 
-        An expired entry is followed by debt at its date plus `lasts`. `pending` is use at the present date without an
-        entry yet.
+        Debt takes the place of each expired entry, at its date plus `lasts`. `pending` is use at the present date that
+        has no entry yet.
         """
         if amount > self.total + pending:
             return None
@@ -286,10 +287,10 @@ class History:
 
 
 class Lows:
-    """The lowest levels of a bucket: for each earlier look at it, the lowest level that the bucket has had since.
+    """The lowest levels of a bucket since earlier moments, called looks, which are numbered.
 
-    They answer by how much the bucket would be lower now if an earlier charge had been smaller by some amount. That is
-    the amount, or the lowest level since the charge if that is less, because no level is below zero.
+    From them follows by how much the bucket's level would be lower now if an earlier charge had been smaller by some
+    amount: by that amount, or by the lowest level since the charge if that is less, as no level is below zero.
     """
 
     __slots__ = ("_lows", "looks")
@@ -297,11 +298,11 @@ class Lows:
     def __init__(self) -> None:
         self.looks = 0
         self._lows: list[tuple[int, int]] = []
-        """Pairs of a look's number and a level, both rising: a level is removed when a lower or equal level is
-        noted."""
+        """Pairs of a look's number and the level then, both rising: a level is removed when a lower or equal level is
+        added."""
 
     def note(self, level: int) -> None:
-        """Stores a new look: the bucket's level is `level` now."""
+        """Stores that the bucket's level is `level` now, as a new look."""
         self.looks += 1
         while self._lows and self._lows[-1][1] >= level:
             self._lows.pop()
@@ -310,9 +311,9 @@ class Lows:
             self._lows[:2] = [(self._lows[1][0], self._lows[0][1])]
 
     def since(self, look: int) -> int:
-        """Returns the lowest level noted after the look number `look`; there must have been a later look."""
+        """Returns the lowest level stored after the look number `look`; there must have been a later look."""
         return self._lows[bisect_right(self._lows, look, key=itemgetter(0))][1]
 
     def lower(self, amount: int) -> None:
-        """Lowers all noted levels by `amount`, which was given back, but none below zero."""
+        """Lowers all stored levels by `amount`, which was given back, but none below zero."""
         self._lows = [(look, max(0, level - amount)) for look, level in self._lows]

@@ -82,7 +82,7 @@ class Kernel(Node):
         self.interval_ns = interval_ns
         self.interval_min_ns = interval_min_ns
         self.intervals_ns: tuple[int, ...] = (interval_ns,)
-        """The sync intervals of the node, and of limits that have their own, in nanoseconds; the shortest first."""
+        """The sync interval of the node and those of limits that have their own, in nanoseconds; the shortest first."""
         self.soonest_ns = interval_min_ns
         """The shortest time between two exchanges that the node or any limit allows, in nanoseconds."""
         self._lease_min_ns = max(LEASE_MIN_NS, lease_min_ns)
@@ -93,7 +93,8 @@ class Kernel(Node):
         """The shortest lease of slots, in nanoseconds, within which the node must exchange; NEVER_NS without slots."""
         self.tables: dict[str, Table] = {}
         self._reported: dict[str, list[Table]] = {}
-        """By a limit's name at the hub: this node's tables that are reported under it but have other names."""
+        """By a limit's name at the hub: this node's tables that are reported under that name and have other names
+        here."""
         self.composites = Composites(self)
         self.room = Room(self)
         self.newcomers = Newcomers(self, new_keys_max)
@@ -101,7 +102,7 @@ class Kernel(Node):
         self.take_in_again = self.dropped.take_in_again
 
     def declare(self, name: str, limit: Limit, policy: Policy) -> Table:
-        """Returns the table of the limit `name`, and makes it if there is none.
+        """Returns the table of the limit `name`: the limit's keys and counts on this node. Makes it if there is none.
 
         Raises LimitConflict if the name has another limit or policy already.
         """
@@ -109,7 +110,7 @@ class Kernel(Node):
         return self.table(name, limit, policy)
 
     def table(self, name: str, limit: Limit, policy: Policy) -> Table:
-        """Returns the table of a limit as `declare` does, or makes it; `name` may also be that of a quota."""
+        """Returns the table of a limit, or makes it, as `declare` does; `name` may also be that of one quota."""
         table = self.tables.get(name)
         if table is None:
             self._lengthen_lease(self.lease_with(limit))
@@ -127,12 +128,13 @@ class Kernel(Node):
     def tier(self, name: str, limit: Limit, policy: Policy, *, reported_as: str) -> Table:
         """Returns a table whose limit is named `reported_as` at the hub; see `table/tiers.py`.
 
-        All tables with the same `reported_as` whose limits are counted alike share their keys: a request on one table
-        moves its key to that table, with its use. A second call with the same arguments returns the same table.
+        Tables with the same `reported_as` share their keys if their limits differ only in how much they admit
+        (`changes.CHANGEABLE`): a request on one table moves its key to that table, with the key's use. A second call
+        with the same arguments returns the same table.
 
         Raises:
             LimitConflict: `name` has another limit, or the other tables of `reported_as` have another policy.
-            InvalidLimit: a table of `reported_as` counts alike, but its quota cannot change to that of `limit`.
+            InvalidLimit: a table would share keys with `limit`, but its quota cannot change to that of `limit`.
         """
         known = self.tables.get(name) or self.dropped.held(name)
         if known is not None:
@@ -171,7 +173,7 @@ class Kernel(Node):
         return table
 
     def lease_with(self, limit: Limit) -> int:
-        """Returns for how many nanoseconds the node's name will last after an exchange, once `limit` is declared."""
+        """Returns the lease that the node's name has after `limit` is declared: nanoseconds from an exchange on."""
         if self._lease_fixed:
             return self.lease_ns
         if limit.slots:
@@ -181,8 +183,8 @@ class Kernel(Node):
     def lease_of(self, limit: Limit) -> int:
         """Returns for how many nanoseconds after the hub's last answer the node may use allowances on `limit`.
 
-        Returns NODES_LEASE_NS if that is as long as the lease of the node's name. The node reports the time to the hub,
-        except for calendar windows: these are long, and a batch has no field for their lease.
+        Returns NODES_LEASE_NS if that is as long as the lease of the node's name. The node reports this lease to the
+        hub, except for calendar windows: these are long, and a report has no field for their lease.
         """
         if limit.slots:
             return limit.window_ns  # for slots, window_ns is the lease; a shorter lease of the name ends it as well
@@ -195,10 +197,7 @@ class Kernel(Node):
         return max(min(LEASE_WINDOWS * lasts_ns, LEASE_MAX_NS), self._lease_min_ns)
 
     def _lengthen_lease(self, lease_ns: int) -> None:
-        """Sets the lease of the node's name from now on.
-
-        Every limit then decides again whether it keeps allowances small.
-        """
+        """Sets the lease of the node's name, after which every limit decides again whether to keep allowances small."""
         if lease_ns == self.lease_ns:
             return
         self.lease_ns = lease_ns
@@ -253,7 +252,7 @@ class Kernel(Node):
             return False
 
     def due_ns(self, shard_index: int) -> tuple[int, int]:
-        """Returns the moments at which the shard's next early exchange and its next regular exchange are due."""
+        """Returns two moments: when the shard's next early exchange is due, and when its next regular exchange is."""
         shard = self.shards[shard_index]
         at_once = shard.dirty or shard.round or self.room.wanted or self.newcomers.any_wait(shard)
         regular_ns = -NEVER_NS if at_once else shard.agenda.due_ns()
@@ -276,12 +275,13 @@ class Kernel(Node):
         due: Container[int] | None = None,
         leaving: bool = False,
     ) -> tuple[tuple[LimitReport, ...], Reports, bool, bool]:
-        """Takes a batch: returns reports of limits, reports of keys, whether more are due, and whether no key waits.
+        """Makes a batch: returns reports of limits, reports of keys, whether more are due, and whether no key waits.
 
-        With `early`, takes only urgent keys, and the others if they are few. A regular exchange begins a round if
-        `begins` is True, and otherwise continues one. The batch is under way until `install` or `take_back` is called.
-        `due` has the sync intervals whose limits are due, None for all intervals; of other limits, only urgent keys are
-        taken. `leaving` is for a node that stops: it reports everything.
+        With `early`, reports only urgent keys, and the others if they are few. A regular exchange begins a round, a
+        series of batches that reports all changed keys, if `begins` is True, and otherwise continues one. The batch is
+        under way until `install` or `take_back` is called. `due` has the sync intervals whose limits are due, None for
+        all intervals; of other limits, only urgent keys are reported. `leaving` is for a node that stops: it reports
+        everything.
         """
         if shard_index in self.flights:
             self.take_back(shard_index)  # an exception out of a signal handler prevented it
@@ -322,12 +322,12 @@ class Kernel(Node):
         return limits, reports, later or more, everything
 
     def round_goes_on(self, shard_index: int, due: Container[int] | None) -> bool:
-        """Returns whether the round in progress still has keys to report, of limits with a sync interval in `due`."""
+        """Returns whether the round in progress still has keys to report; `due` has the sync intervals that are due."""
         shard = self.shards[shard_index]
         return bool(shard.round) or shard.later.holds(due)
 
     def install(self, shard_index: int, answer: Answer, *, heard_ns: int, now_ns: int) -> None:
-        """Applies the hub's answer to the batch under way, which then has ended."""
+        """Applies the hub's answer to the batch under way, and ends that batch."""
         reports = self.flights[shard_index]
         farewells = self.room.farewells(reports)  # first: after an exception here, the batch is still under way
         try:
@@ -353,7 +353,7 @@ class Kernel(Node):
                 self.tables[table.name].tell(cell.key)
 
     def _hear_again(self, shard: ShardState, reports: Reports) -> None:
-        """Queues all keys of a batch again, as its answer was applied only in part; wakes the requests that wait."""
+        """Queues all keys of a batch again, because its answer was applied only in part; wakes waiting requests."""
         known = set(self._cells_of(shard))
         shard.unconfirmed = sum(cell.unconfirmed for cell in known)
         kept = [cell for cell in reports.cells if cell in known]
@@ -362,10 +362,10 @@ class Kernel(Node):
         self._tell(cell for cell in kept if cell.waiters)
 
     def give_up_lapsed_allowances(self, shard_index: int, *, now_ns: int) -> None:
-        """Drops the allowances whose lease ended before the hub's answer came at `now_ns`.
+        """Drops the allowances whose lease had ended when the hub's answer came at `now_ns`.
 
-        The hub may have granted these allowances to other nodes. The node keeps its name, and with it the use that the
-        hub has counted.
+        The hub may have granted these allowances to other nodes. The node keeps its name, so the hub goes on counting
+        its use.
         """
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
@@ -379,7 +379,7 @@ class Kernel(Node):
             shard.voided.add(table.name)  # last, so that an exception on the way leaves no allowance behind
 
     def rebase(self, shard_index: int, *, now_ns: int) -> None:
-        """Moves all keys of a shard to the windows of the hub's time, whose estimate has just been corrected."""
+        """Moves all keys of a shard into the right windows, because the estimate of the hub's clock was corrected."""
         rebase_cells(self._cells_of(self.shards[shard_index]), now_ns)
 
     def take_back(self, shard_index: int) -> None:
@@ -393,14 +393,17 @@ class Kernel(Node):
         self.shards[shard_index].under_way_ns = NEVER_NS
 
     def open_account(self, shard_index: int) -> None:
-        """Subtracts what the hub has confirmed from each limit's sums of charges, as a new account begins at zero."""
+        """Subtracts what the hub has confirmed from each limit's sums of charges, because a new account begins at zero.
+
+        An account is the name under which the hub sums up the node's charges.
+        """
         for table in list(self.tables.values()):
             table.lock.run(table.tallies[shard_index].drop_confirmed)
 
     def say_everything_again(self, shard_index: int) -> None:
         """Queues every key of a shard to be reported in full, because the hub has lost its data.
 
-        No answer prolongs the node's lease until the hub has all these reports.
+        The hub's answers do not prolong the node's lease until it has all these reports.
         """
         shard = self.shards[shard_index]
         self._unconfirm_tallies(shard_index)
@@ -428,9 +431,10 @@ class Kernel(Node):
             cell.table.lock.run(give_up_allowance, cell, now_ns)
 
     def report_recalled(self, shard_index: int, recalls: Iterable[Recall] | None, now_ns: int) -> None:
-        """Reports the keys that the hub has recalled, as far as this node holds unused allowances of them.
+        """Requests early reports of the keys that the hub has recalled, if this node holds allowances on them.
 
-        None means that the hub does not recall keys: no key is then silent for long.
+        The hub recalls a key if another node lacks capacity of it. If `recalls` is None, this hub does not recall keys;
+        then no charges go unreported for long.
         """
         if (recalls is not None) != self.hub_recalls:
             self.hub_recalls = recalls is not None
@@ -444,7 +448,7 @@ class Kernel(Node):
                     table.lock.run(report_recalled, cell, needs_milli, now_ns)
 
     def look_around(self, shard_index: int) -> None:
-        """Makes the next decision about each key take the slow path, which starts the exchange loop if needed."""
+        """Makes the next decision about each key take the slow path, which starts the exchange loop if none runs."""
         shard = self.shards[shard_index]
         for table in list(self.tables.values()):
             first = 0
@@ -484,14 +488,14 @@ class Kernel(Node):
     def _limit_reports(
         self, shard: ShardState, indexes: dict[str, int], now_ns: int, due: Container[int] | None
     ) -> tuple[LimitReport, ...]:
-        """Returns the reports of the limits in `indexes`, then of those limits due whose sums have changed."""
+        """Returns the reports of the limits in `indexes`, and then those of due limits whose sums have changed."""
         for table in list(self.tables.values()):
             if table.tallies[shard.index].changed and (due is None or table.interval_ns in due):
                 indexes.setdefault(table.name, len(indexes))
         return tuple(self._limit_report(self.tables[name], shard, now_ns) for name in indexes)
 
     def declared(self, table: Table, shard_index: int) -> LimitReport:
-        """Returns the report of a table's limit with its present settings, and with 0 for its charges."""
+        """Returns the report of a table's limit with its present settings, and with 0 as its charges and refunds."""
         return self._declared(table, self.shards[shard_index], self.clock.monotonic_ns())
 
     def _limit_report(self, table: Table, shard: ShardState, now_ns: int) -> LimitReport:

@@ -1,4 +1,4 @@
-"""The lock of a limit: it detects a thread that would wait for itself. The compiled kernel has an equal lock in C."""
+"""The lock of a limit, which detects a thread that would wait for itself. The compiled kernel has the same in C."""
 
 # Theory of operation.
 #
@@ -15,8 +15,8 @@
 # A thread that is in the middle of one decision does not wait for another thread, either, because that one may be
 # waiting for this thread: if the other lock is held, the same rule answers.
 #
-# While a thread holds the lock it waits for nothing else, and no callback runs. Work for others, such as waking the
-# loop, is noted at the kernel, and done after the lock is released (`Node.do_after_unlock`).
+# While a thread holds the lock it waits for nothing else, and no callback runs. Further work, such as waking the
+# exchange loop, is queued, and done after the lock is released (`Node.do_after_unlock`).
 #
 # An interruption may also raise an exception: a soft time limit, Ctrl-C. CPython raises those only where a function is
 # called or begins, and where a loop begins again. There is no such place between taking the lock in C and the protected
@@ -49,10 +49,11 @@ NAPS_MAX: Final = 2000
 
 
 class KernelFields:
-    """The counters of a `Node` that the locks and the tables of limits read and change."""
+    """The fields of a `Node` that the locks and the tables of limits read and change."""
 
     keys: int
-    """The number of keys that the node keeps, over all limits; overflow cells do not count."""
+    """The number of keys that the node keeps, over all limits; without those that it only counts together, for want of
+    room."""
     keys_max: int
     turn: int
     """A number that rises with each search for keys to evict, so that each search begins with another limit."""
@@ -67,7 +68,7 @@ class KernelFields:
 
 
 class Reentry(PortableError, RuntimeError):
-    """Raised when a thread in the middle of a decision calls a function that would have to wait for that decision."""
+    """Raised when a thread in the middle of a decision calls a function that would have to wait, maybe for itself."""
 
     def __init__(self) -> None:
         super().__init__("this thread is in the middle of a decision about the same limit")

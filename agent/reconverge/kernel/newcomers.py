@@ -2,10 +2,11 @@
 
 # Theory of operation.
 #
-# A stranger that makes up keys creates cells at the hub, too: each new key is reported at once, because its node knows
-# nothing about it. So a key that the hub has never answered for waits in a queue of its own limit, and every exchange
-# takes from these queues no more than a budget allows. Until then the node decides about the key by the policy's cold
-# allowance. Keys that the hub knows do not wait here, and have at least half of each batch if they need it.
+# An attacker that makes up keys makes the hub store them, too: each new key is reported at once, because its node knows
+# nothing about it. So a key about which the hub has never answered waits in a queue of its own limit, and every
+# exchange takes from these queues no more than a budget allows. Until then the node decides about the key by the
+# policy's cold allowance. Keys that the hub knows do not wait here, and get at least half of each batch if they need
+# it.
 #
 # The budget is `per_second` for the whole node. Limits that have keys waiting share it evenly, however many keys each
 # of them has, so a flood of one limit's keys delays no other limit's new keys. What a limit may report accumulates for
@@ -22,9 +23,9 @@ from reconverge.kernel.shard import ShardState, Tally
 from reconverge.kernel.table.table import Table
 
 NEW_KEYS_MAX: Final = 5000
-"""The most new keys that a node reports per second, by default. A Redis merges some 40,000 cells per second on one
-core, and a node could report some 15,000. With this bound, eight nodes under attack at once leave the Redis time for
-the keys it knows, and a node that is restarted reports 50,000 keys within 10 s."""
+"""The most new keys that a node reports per second, by default. A Redis merges some 40,000 reports per second on one
+core, and a node could send some 15,000. With this bound, eight nodes under attack at once leave the Redis time for the
+keys that it knows, and a node that is restarted reports 50,000 keys within 10 s."""
 BURST_NS: Final = SECOND_NS // 4
 
 
@@ -48,8 +49,7 @@ class Newcomers:
         """By the name of a limit: how many new keys it may still report, in billionths of a key, and the moment of that
         count."""
         self._busy: dict[str, int] = {}
-        """By the name of a limit: the moment until which it counts as one of the limits that share the node's
-        budget."""
+        """By the name of a limit: the moment until which that limit counts as one that shares the node's budget."""
         self._left: dict[tuple[str, int], int] = {}
         """By the name of a limit and the index of a shard: how many new keys wait because the budget was used up."""
         self._turn = 0
@@ -74,8 +74,8 @@ class Newcomers:
     ) -> tuple[bool, int]:
         """Moves new keys into `waiting`, from which the next batch to `shard` takes at most `cells_max` cells.
 
-        Returns whether more new keys may be reported at once; and the moment at which the next new key may be reported
-        if the budget is used up, otherwise NEVER_NS. `unmetered` is for a node that stops: its new keys need no budget.
+        Returns whether more new keys may be reported at once. Also returns the moment at which the budget allows the
+        next new key; NEVER_NS if it is not used up. `unmetered` is for a node that stops: then there is no budget.
         """
         fresh = [
             (table, tally)

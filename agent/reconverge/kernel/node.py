@@ -52,15 +52,15 @@ class Node(KernelFields):
         self.hub_recalls = True
         """Whether the hub recalls keys of which other nodes lack something; see `Answer.recalls`."""
         self.silence_max_ns = SILENCE_MAX_S * SECOND_NS
-        """The longest silence about a key that is charged, see `reporting/silence.py`; 0 to report as if none were."""
+        """The longest time for which charges to a key may go unreported (`reporting/silence.py`); 0 if all must be."""
         self.wake: Callable[[], None] = _no_loop
-        """Called, with no lock held, when a request needs an exchange sooner than the loop would begin one; it must not
-        wait."""
+        """Called, with no lock held, when a request needs an exchange sooner than the exchange loop would begin one. It
+        must not wait."""
         self.on_reentry: Callable[[str], None] = _ignore_reentry
         """Called once, with the name of a limit, after a thread asked for a decision in the middle of another
         decision."""
         self.take_in_again: Callable[[Any], None] = _know_all
-        """Called with a dropped table about which a request asks again, with the table's lock held; see
+        """Called, with the lock of the table held, when a request uses a table that the node has dropped; see
         `table/dropping.py`."""
         self.after_answers: list[Callable[[int], None]] = []
         """Functions that are called after each answer of a hub, with the monotonic time in nanoseconds; they neither
@@ -72,7 +72,7 @@ class Node(KernelFields):
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
         self.asks = AskBudget(asks_max)
         self.flights: dict[int, Reports] = {}
-        """By the index of a shard: the reports of the batch under way to it."""
+        """By the index of a shard: the reports of the batch that the hub has not answered yet."""
 
     def shard_of(self, limit_name: str, key: str) -> ShardState:
         """Returns the shard of the hub that counts `key` of this limit."""
@@ -104,7 +104,7 @@ class Node(KernelFields):
         self.after_unlock = True
 
     def note_reentry(self, name: str) -> None:
-        """Notes, to log it once, that a thread asked for a decision about `name` in the middle of another decision."""
+        """Called when a thread asks for a decision about `name` in the middle of another one; logs the first such."""
         if not self._reentry_noted:
             self._reentry_noted = True
             self.put_off(partial(self.on_reentry, name))
@@ -114,7 +114,7 @@ class Node(KernelFields):
         return cell.reported_ns >= cell.shard.under_way_ns
 
     def start_over(self) -> None:
-        """Forgets the hub and all reports that are due, in a forked child: the parent process goes on with these."""
+        """Forgets the hub and all reports that are due. Called in a forked child, as the parent process goes on."""
         offset_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         self.keys = self.turn = 0
         self.after_unlock = self.wake_wanted = False

@@ -35,33 +35,34 @@ class ShardState(ShardFields, AskState):
         self.lag_ns = 0
         """Twice the possible error of `offset_ns`, in nanoseconds."""
         self.late_ns = 0
-        """By how many nanoseconds the hub's clock may be behind this estimate, but not behind the hub's last answer."""
+        """By how many nanoseconds the hub's clock may be behind this estimate. The estimate less this is never earlier
+        than the time in the hub's last answer."""
         self.heard_us = 0
         """The latest time of the hub's clock in any answer, also if that clock was set back; 0 before the first one."""
         self.opens_us = 0
-        """The moment of the hub's clock after which this node may open sealed shares, if the hub answers no more."""
+        """A sealed share is what this node may use of a key while the hub is silent. It may use it after a whole window
+        that began at this moment of the hub's clock or later."""
         self.round_trip_ns = 0
         self.acked_ns = -NEVER_NS
         """When this node sent the last batch that the hub has answered."""
         self.lease_until_ns = NEVER_NS if self.alone else -NEVER_NS
         self.leased_ns = NEVER_NS if self.alone else -NEVER_NS
-        """The moment from which all leases of this shard run, set earlier by the possible error of a clock."""
+        """The moment at which all leases of this shard began, less the possible error of a clock."""
         self.lost_ns = -NEVER_NS
         """When the hub last answered that it had lost its data."""
         self.voided: set[str] = set()
-        """Names of the limits whose allowances were given up at the end of their lease since `leased_ns` was last
-        set."""
+        """The names of the limits whose allowances were given up, because their lease has ended since `leased_ns`."""
         self.not_taken = 0
         """How often the hub has refused to store a key because it had no room."""
         self.keeps_until_ns = -NEVER_NS
-        """Until when no key may be evicted whose use the hub would have to go on counting."""
+        """The moment before which no key may be evicted whose use the hub would have to go on counting."""
         self.unconfirmed = 0
-        """The number of keys that have yet to be reported to a hub that has lost its data."""
+        """After the hub has lost its data: the number of keys that this node has not reported to it again yet."""
         self.leaving = 0
         """How many keys that will be evicted wait to send their last report, or for the hub's answer to it; see
         `eviction.py`."""
         self.attended_until_ns = -NEVER_NS
-        """The moment until which an exchange loop will look for due work; a decision after that has to start a loop."""
+        """The moment until which an exchange loop surely runs; a decision after that must start a loop."""
         self.stay_asleep()
         self.early_ns = NEVER_NS
         """The moment at which the next early exchange is due; NEVER_NS if no key needs one."""
@@ -73,7 +74,7 @@ class ShardState(ShardFields, AskState):
         self.begin()
 
     def stay_asleep(self) -> None:
-        """Notes that the exchange loop will not wake by itself: a decision that needs it must wake or start it."""
+        """Called when the exchange loop will not wake by itself: a decision that needs it must wake or start it."""
         self.looks_ns = NEVER_NS
         """The latest moment at which the loop looks at due work without being woken."""
         self.regular_ns = -NEVER_NS
@@ -82,11 +83,11 @@ class ShardState(ShardFields, AskState):
         """The earliest moment at which an early exchange may begin."""
 
     def stay_awake(self) -> None:
-        """Notes that the exchange loop is awake, and will look for due work again before it sleeps."""
+        """Called when the exchange loop is awake: it will look for due work again before it sleeps."""
         self.looks_ns = -NEVER_NS
 
     def sleep_until(self, looks_ns: int, *, regular_ns: int, begins_ns: int) -> None:
-        """Notes that the exchange loop sleeps until `looks_ns` unless it is woken; see `reporting/requests.py`.
+        """Called when the exchange loop goes to sleep until `looks_ns`; see `reporting/requests.py`.
 
         The loop begins no regular exchange before `regular_ns`, and no early exchange before `begins_ns`.
         """
@@ -96,9 +97,9 @@ class ShardState(ShardFields, AskState):
 
 
 class Tally(TallyFields):
-    """The sums of a limit's charges and refunds at one shard since its account began, and what the hub has confirmed.
+    """The sums of a limit's charges and refunds at one shard, and the part of each that the hub has confirmed.
 
-    Both sums only rise.
+    Both sums only rise while the node's account, the name under which it reports them, stays the same.
     """
 
     __slots__ = ("_confirmed", "_reported")
@@ -121,20 +122,20 @@ class Tally(TallyFields):
         return self.charged - self._confirmed[0]
 
     def report(self) -> tuple[int, int]:
-        """Returns the sums of charges and of refunds, and notes that they are being sent to the hub."""
+        """Returns the sums of charges and of refunds, which the caller then sends to the hub."""
         self._reported = (self.charged, self.refunded)
         return self._reported
 
     def confirm(self) -> None:
-        """Notes that the hub has received the sums that `report` returned last."""
+        """Called when the hub has received the sums that `report` returned last."""
         self._confirmed = self._reported
 
     def unconfirm(self) -> None:
-        """Notes that the hub has lost the sums that it had confirmed."""
+        """Called when the hub has lost the sums that it had confirmed."""
         self._confirmed = (0, 0)
 
     def absorb(self, other: Tally) -> None:
-        """Adds the sums of `other` to these, and sets those of `other` to zero: at the hub, both are one limit."""
+        """Moves the sums of `other` into this tally, because both are one limit at the hub; `other` then has zero."""
         self.charged, other.charged = self.charged + other.charged, 0
         self.refunded, other.refunded = self.refunded + other.refunded, 0
         self._reported = self._reported[0] + other._reported[0], self._reported[1] + other._reported[1]
@@ -142,7 +143,7 @@ class Tally(TallyFields):
         other._reported = other._confirmed = (0, 0)
 
     def drop_confirmed(self) -> None:
-        """Subtracts from the sums what the hub has confirmed."""
+        """Subtracts from each sum the part that the hub has confirmed."""
         self.charged -= self._confirmed[0]
         self.refunded -= self._confirmed[1]
         self._reported = self._confirmed = (0, 0)

@@ -10,11 +10,11 @@ LOOKED_AROUND = 4096
 PLACES_PASSED = 8
 """The most places that one call of `pass_by` visits, however many of them are empty."""
 LISTED_MAX = 64
-"""The most keys of one store that are listed in `homes`. A store with more keys is wide: its keys are not listed, so a
-look-up searches the store itself."""
+"""The most keys that one store lists in `homes`, the index of the keys of several stores. A store with more keys is
+wide: it does not list further keys, so a look-up searches the store itself."""
 
 JUMP = 2654435769
-"""The fraction of all places that `jump` skips, times 2**32: by the golden ratio, so that the jumps spread evenly."""
+"""The fraction of all places that `jump` skips, times 2**32. It is the golden ratio, so that jumps spread evenly."""
 
 
 class Store(dict[str, Cell]):
@@ -48,8 +48,8 @@ class Store(dict[str, Cell]):
         self.admitted = 0
         self.refused = 0
         self.overflow: Cell | None = None
-        """The cell that counts all keys for which the node has no room; it has no place. None before there is such a
-        key."""
+        """The overflow cell, which counts all keys for which the node has no room; None before there is such a key. It
+        has no place."""
         self.overflowed = 0
         """The number of decisions about keys for which the node had no room."""
         self.left_early = 0
@@ -58,11 +58,11 @@ class Store(dict[str, Cell]):
         """When the last key was evicted whose use still counted, so that the key may come back; see
         `kernel/evicted.py`."""
         self.beside: list[Store] | None = None
-        """The wide stores of all limits that share their keys with this store's limit; None if it shares its keys with
-        no limit. All these limits have this same list."""
+        """The wide stores among those that share their keys with this store, as the plans of one limit do; None if none
+        does. All these stores have this same list."""
         self.homes: dict[str, Store] | None = None
-        """The store of each key that is not in a wide store; None if no limits share keys. All limits that share keys
-        have this same mapping."""
+        """By key: the store that has it, for keys that are not in a wide store; None if no stores share keys. All
+        stores that share keys have this same mapping."""
         self.wide = False
 
     def put(self, cell: Cell) -> None:
@@ -88,7 +88,7 @@ class Store(dict[str, Cell]):
         return True
 
     def hand_over(self, cell: Cell, other: Store) -> None:
-        """Moves a cell, the counts of one key, from this store to another."""
+        """Moves a cell, the counts of one key, from this store to `other`."""
         place = cell.place
         other.put(cell)  # first: a cell that is in two stores for a moment is not lost
         self._unlist(cell.key)
@@ -98,7 +98,7 @@ class Store(dict[str, Cell]):
         self._empty.append(place)
 
     def _list(self, key: str) -> None:
-        """Adds a key to `homes`, the index of stores that share keys; a store with too many keys for that gets wide."""
+        """Adds a key to `homes`, the index of several stores; a store with LISTED_MAX keys becomes wide instead."""
         if self.homes is None or self.beside is None or self.wide:
             return
         if len(self) >= LISTED_MAX:
@@ -131,7 +131,7 @@ class Store(dict[str, Cell]):
         return passed
 
     def jump(self) -> None:
-        """Skips some places, so that the next calls of `pass_by` return a sample of all cells."""
+        """Skips some places, so that the next calls of `pass_by` return cells from all over the store."""
         if self._places:
             places = len(self._places)
             self._hand = (self._hand + (places * JUMP >> 32)) % places

@@ -44,10 +44,7 @@ class HubChoice:
         self._probe_at_ns = 0
 
     def exchanged(self, *, answered: bool, now_ns: int) -> bool:
-        """Called after each exchange: whether the chosen hub `answered` it. Returns True if the node now moves away.
-
-        That is a move from the primary to the fallback.
-        """
+        """Called after each exchange with the chosen hub; returns True if the node now moves to the fallback."""
         self._failures = 0 if answered else self._failures + 1
         if not self.primary or self._failures < FAILURES_MAX:
             return False

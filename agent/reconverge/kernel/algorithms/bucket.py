@@ -1,4 +1,4 @@
-"""The meters of buckets, which each charge fills: `Bucket` drains steadily, `StepBucket` at the edges of windows."""
+"""The meters (the arithmetic) of buckets: `Bucket` drains steadily, `StepBucket` at the edges of windows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Bucket(CellMeter):
     """A bucket that each charge fills and that drains steadily: a token bucket that counts used tokens, not free ones.
 
     It is also GCRA, whose theoretical arrival time is the moment at which this bucket runs dry (Turner's leaky bucket
-    as a meter, ITU-T I.371). A node that holds a share of the capacity drains at that share of the rate, so that all
-    nodes together never drain faster than the quota allows. It drains by the node's own clock, not by the hub's.
+    as a meter, ITU-T I.371). If a node's allowance is a fraction of the capacity, its bucket drains at that fraction of
+    the rate, so that all nodes together never drain faster than the quota allows. It drains by the node's own clock,
+    not by the hub's.
     """
 
     bucket = True
@@ -65,9 +66,9 @@ class Bucket(CellMeter):
         return max(0, cell.level + self._beside_level(cell) * self._window_ns - self._drained(cell, now_ns))
 
     def _beside_level(self, cell: Cell) -> int:
-        """Returns the cost charged that `cell.level` does not contain yet.
+        """Returns the charged cost that `cell.level` does not contain yet.
 
-        If the free part of the limit stays at the hub, returns the cost charged since the last answered report.
+        If the hub keeps the free part of the key, returns the cost charged since the last answered report.
         """
         if cell.at_hub:
             return max(0, cell.charged + cell.used - cell.counted - cell.confirmed[1])
@@ -149,8 +150,8 @@ class Bucket(CellMeter):
     def look(self, cell: Cell) -> int:
         """Returns the number by which `give_back` later finds a charge that is made now.
 
-        It is the number of levels that `Lows` has noted; `Lows` notes levels from the first call of this method on. If
-        the free part of the limit stays at the hub, it is a negative number that encodes the time of the charge.
+        It is the number of levels that `Lows` has stored; `Lows` stores levels from the first call of this method on.
+        If the hub keeps the free part of the key, it is a negative number that encodes the time of the charge.
         """
         if cell.at_hub:
             return -1 - cell.marked_ns
@@ -215,7 +216,7 @@ class Bucket(CellMeter):
         cell.stored = cell.stored if cell.at_hub else 0
 
     def leave_hub(self, cell: Cell) -> None:
-        """Drops the allowance of a bucket whose free part stays at the hub no longer; does nothing for another bucket.
+        """Drops the allowance of a bucket whose free part the hub no longer keeps; does nothing for another bucket.
 
         Also adds the charges that the hub may not have counted to this node's level.
         """
@@ -242,9 +243,9 @@ class Bucket(CellMeter):
         return self._fill(cell, now_ns) + (cost - cell.capacity) * self._window_ns
 
     def _merged_excess(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns by how much all nodes' reported level plus `cost` exceeds the capacity, in cost times nanoseconds.
+        """Returns by how much all nodes' merged level plus `cost` exceeds the capacity, in cost times nanoseconds.
 
-        The reported level counts as drained at the full rate since the hub's last answer.
+        The merged level is that of the hub's last answer, less what has drained since at the full rate.
         """
         drained = self._quota * refilled_ns(cell, cell.heard_ns, now_ns) if cell.heard else 0
         return cell.others_previous * self._window_ns // 1000 - drained + (cost - cell.capacity) * self._window_ns
@@ -259,9 +260,9 @@ class Bucket(CellMeter):
 class StepBucket(Bucket):
     """A bucket that drains by a whole window's quota at once at each edge of a window, and not in between.
 
-    On a node, it drains by the part of the quota that corresponds to the node's allowance, as a bucket does that drains
-    steadily. The edges are those of the hub's clock, and the node drains at an edge only when the edge has certainly
-    passed. `cell.previous` is the cost charged since the moment at which the next edge may have passed at the hub; it
+    On a node, it drains by a part of the quota: that part which the node's allowance is of the capacity. The edges are
+    those of the hub's clock, and a node's bucket drains at an edge only when the edge has certainly passed.
+    `cell.previous` is the cost charged since the first moment at which the next edge may have passed at the hub; it
     does not drain at that edge.
     """
 

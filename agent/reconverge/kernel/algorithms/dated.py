@@ -18,7 +18,7 @@ from reconverge.limit.limit import Limit
 
 
 class Dated(CellMeter):
-    """The arithmetic of limits whose charges each have a date: it counts the charges of one window of dates."""
+    """The arithmetic of limits whose charges each have a date: the use is the sum of charges that have not expired."""
 
     def __init__(self, limit: Limit, dating: Dating) -> None:
         self._dating = dating
@@ -56,7 +56,7 @@ class Dated(CellMeter):
         history.changing = False
 
     def until_ns(self, cell: Cell) -> int:
-        """Returns the monotonic moment at which the present date ends.
+        """Returns the monotonic moment at which the present slice ends.
 
         For a log, in which every charge gets a date of its own, it is the moment at which the oldest charge expires.
         """
@@ -144,9 +144,9 @@ class Dated(CellMeter):
         history.shift += self._dating.date(cell, history, now_ns) - history.date
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Takes `amount` out of the charge under the date of `mark`, if that charge still counts.
+        """Gives back `amount` of the charge with the date in `mark`, if that charge still counts.
 
-        If `mark` is None, takes it out of the oldest charges, which expire no later than the charge to correct.
+        If `mark` is None, gives it back from the oldest charges, which expire no later than the charge to correct.
         """
         until_ns = cell.until_ns
         history = begin_change(cell)
@@ -159,7 +159,7 @@ class Dated(CellMeter):
         self._end_taking(cell, history, until_ns)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
-        """Returns this node's use, and for how many microseconds at most it will count; stores that both are reported.
+        """Returns this node's use, and for how many microseconds at most it will count; stores that use as reported.
 
         A debt may count for longer; but two windows are the most that a hub accepts, and the next report comes before
         they end.
@@ -168,7 +168,7 @@ class Dated(CellMeter):
         return cell.used, -(-min(self._lasts_ns(cell, now_ns), 2 * self._window_ns) // MICROSECOND_NS)
 
     def reported_base(self, cell: Cell, now_ns: int) -> int:
-        """Returns for how many microseconds this node's use certainly stays as it is; 0 if it has none."""
+        """Returns for how many microseconds certainly none of this node's use expires; 0 if it has none."""
         if cell.used <= 0:
             return 0
         lasts_ns = min(self._freed_ns(cell, 1, now_ns), self._window_ns) - cell.shard.lag_ns
@@ -205,7 +205,7 @@ class Dated(CellMeter):
         self._note_others(cell, cell.others_current + taken, now_ns, now_ns)
 
     def _end_taking(self, cell: Cell, history: History, until_ns: int) -> None:
-        """Ends a change that took charges out of the history: moves debt into the room, and computes `cell.used`."""
+        """Ends a change that removed charges from the history: enters debt in their place, and computes `cell.used`."""
         if history.owed:
             history.charge_owed(_holds(cell), self._dating.entries_max)
         cell.used = cell.counted = history.total
@@ -240,7 +240,7 @@ def _holds(cell: Cell) -> int:
 
 
 def history_of(cell: Cell) -> History:
-    """Returns the history of charges of a key whose limit gives dates to charges."""
+    """Returns a key's history, its charges by date; for limits by a sliding log or slices only."""
     assert cell.history is not None
     return cell.history
 

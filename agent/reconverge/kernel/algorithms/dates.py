@@ -2,10 +2,10 @@
 
 # Slices. Theory of operation.
 #
-# Two nodes see a slice end at different times, by the errors of their estimates of the hub's clock. If one node sees it
-# end early, it gives back what expires with it; the hub grants this to another node, which may charge it to the same
-# slice, not yet over for that node: this slice and those before it then hold more than the limit. A lag of twice the
-# node's own error, as sliding windows have, does not help: the other node's error matters, and it may be larger.
+# For two nodes a slice ends at different times, because each estimates the hub's clock with an error. If it ends early
+# for one node, that node gives back the allowance for expired charges; the hub grants it to another node, which may
+# charge it to the same slice, not yet over there: this slice and those before it then contain more than the limit. A
+# lag of twice the node's own error, as in sliding windows, does not help: the other node's error may be larger.
 #
 # So the rule is one-sided: for a node, a slice begins at the latest moment at which it may begin at the hub, for
 # charges and for their expiry alike.
@@ -20,9 +20,9 @@
 #
 # Moments of a log.
 #
-# Time stamps of a microsecond or of a thousandth of the window would let requests take the fast path for as long as a
-# stamp lasts, but `sliding-slices` does just that, with a number of slices that the user chooses. A log is exact, and
-# its size is bounded: capacity + 1 entries of about 52 bytes, so a quota of at most 100,000.
+# Coarse time stamps, of a microsecond or a thousandth of the window, would let requests take the fast path for as long
+# as a stamp lasts. But `sliding-slices` does just that, with a number of slices that the user chooses. A log is exact,
+# and its size is bounded: capacity + 1 entries of about 52 bytes, so a quota of at most 100,000.
 #
 # A settlement beyond the quota leaves a debt, and in a log that debt ends with its window, because a log promises to
 # admit every request that fits among the charges of the last window. With a quota of 100, a debt of 900 that was
@@ -41,11 +41,11 @@ class Dating(Protocol):
     """A rule that gives each charge a date; the date decides when the charge expires."""
 
     additive: bool
-    """Whether a date lasts for a while, so that the fast path may add charges until it is over."""
+    """Whether a date lasts for a while, as a slice does, so that the fast path may add charges until it is over."""
     follows_hub: bool
     """Whether dates are computed from the hub's clock, which may be set back."""
     lasts: int
-    """How many dates a charge counts, its own date included."""
+    """For how many dates a charge counts, including its own date."""
     entries_max: int
     """The most dates for which a key's history stores an amount."""
     carries_debt: bool

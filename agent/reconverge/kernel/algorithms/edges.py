@@ -19,9 +19,10 @@
 # `until_ns` is the earliest of the window's end, the lease's end and the meter's own moment (`CellMeter.until_ns`).
 #
 # The clock may move in two ways. If an answer shows that the estimate of the hub's clock was wrong, cells are moved to
-# the corrected time with their counts (`rebase`), as no time has passed. If the clock is in the window before the
-# cell's, the cell waits for it; if it has gone back further, the cell follows, at the price of one extra window. On a
-# node that has a hub, a bucket that refills at edges always waits: to pass an edge twice would refill it twice.
+# the corrected time with their counts (`rebase`), as no time has passed. If the clock goes back to the window before
+# the cell's, the cell stays in its window until the clock is there again; if the clock goes back further, the cell
+# follows it, at the price of one extra window. On a node with a hub, the cell of a bucket that refills at edges always
+# stays: if it passed an edge twice, it would be refilled twice.
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class Placed(Limited, Protocol):
 
     @property
     def dated(self) -> Dated | None:
-        """Returns the arithmetic of the limit if it gives every charge a date, else None."""
+        """Returns the arithmetic of the limit if charges have dates, as in a sliding log or slices; else None."""
         ...
 
 
@@ -113,9 +114,9 @@ class Edges:
         cell.until_ns = self._until_ns
 
     def set_room(self, cell: Cell, spare: int) -> None:
-        """Lets the fast path admit `spare` more cost to a key, if none of these charges has to queue a report.
+        """Lets the fast path admit `spare` more cost to a key, if it need not queue a report for these charges.
 
-        Otherwise, and for a limit that needs the slow path for each charge, lets it admit nothing.
+        If it must, or if the limit needs the slow path for each charge, lets the fast path admit nothing.
         """
         unmarked = not (cell.dirty or cell.comfortable or cell.shard.alone)
         room = -1 if unmarked or not self._table.additive else cell.used + spare
@@ -124,10 +125,10 @@ class Edges:
         cell.room = self._room
 
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
-        """Moves a key into the window of the hub's answer, before the caller stores the allowances in the answer.
+        """Moves a key into the window of the hub's answer, before the caller stores the answer's allowances.
 
-        Returns the report and the answer with their window numbers changed to this node's. At an edge that the hub has
-        passed, a bucket drains by the old allowances: new allowances may come from a node whose bucket has already
+        Returns the report and the answer, with this node's numbers for their windows. At an edge that the hub has
+        passed, a bucket drains by its old allowance: the new allowance may come from a node whose bucket has already
         drained at that edge.
         """
         if self._table.stepwise and answer.epoch > cell.epoch:
@@ -136,7 +137,7 @@ class Edges:
         return report, answer
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Renumbers the key's window by the corrected time of the hub; returns whether the key has use to report."""
+        """Renumbers the key's window by a corrected estimate of the hub's clock; returns whether the key has use."""
         measure(cell)
         if has_share(cell):
             cell.at_hub = True  # it closes with the window in which it was opened
@@ -157,7 +158,7 @@ class Edges:
         """Called after a charge. Does nothing; a subclass overrides it where windows begin with the first charge."""
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:  # noqa: ARG002  # of the cell's own window, elsewhere
-        """Returns this node's number for the window `epoch`, in which an earlier charge was made; here the same."""
+        """Returns this node's number for the window `epoch`, in which an earlier charge was made: here `epoch`."""
         return epoch
 
     def forget(self, cell: Cell, reset_us: int, now_ns: int) -> None:
@@ -177,9 +178,10 @@ class Edges:
         self.set_room(cell, meter.spare(cell, usable_allowance(cell, now_ns), now_ns))
 
     def _since_reset(self, cell: Cell, reset_us: int) -> tuple[int, int]:
-        """Returns the use of sliding windows that began after a reset, of which this node may hear windows later.
+        """Returns the use in the current and the previous window that a reset leaves: only if the window began later.
 
-        It may have used a sealed share meanwhile. Of other limits all use is forgotten.
+        This node may hear of a reset windows later, and may have used its sealed share since (what it may use while the
+        hub is silent). Only a sliding window keeps such use; other limits forget all use.
         """
         table = self._table
         if not table.meter.fades or cell.shard.alone:
@@ -229,7 +231,7 @@ class Edges:
                 cell.epoch = epoch
 
     def _forget_window(self, cell: Cell, steps: int) -> None:
-        """Clears a key's counts for a new window, `steps` after the last; keeps the last one's demand on all nodes."""
+        """Clears what is known of a key's window, as a new one begins, `steps` later; keeps the demand on all nodes."""
         table = self._table
         unheard_ns = closes_ns(cell) - cell.heard_ns
         share = min(max(float(unheard_ns) / float(table.window_ns), 0.0), 1.0) if steps == 1 else 1.0

@@ -1,18 +1,18 @@
-"""Windows that begin with the first charge: each node opens its own window, and adopts that of the hub's answer."""
+"""Windows that begin with the first charge: a node opens its own window, or takes over that of the hub's answer."""
 
 # Theory of operation.
 #
-# A node that is alone begins a window with the first charge after the last window. A fleet has to agree on that moment,
-# and nodes that are cut off open windows by themselves. If the hub fixed a phase for each key with the first hit, the
-# bounds would hold; but a busy key would have windows that begin with no hit, the end of a series of windows would need
-# its own rules, and a fleet of one node would behave otherwise than a single process.
+# A node without a hub begins a window with the first charge after the last window. A fleet has to agree on that moment,
+# and nodes that are cut off open windows by themselves. If the hub fixed the beginnings of all windows of a key with
+# the first hit, the bounds would hold; but a busy key would have windows that begin with no hit, the end of a series of
+# windows would need its own rules, and a fleet of one node would behave otherwise than a single process.
 #
-# A cell's `epoch` is the microsecond of the hub's clock at which its window began, or NONE between two windows. Then
-# the count is zero and the allowance is the base, as at the beginning of any fixed window, and the next charge opens
-# one. Nodes that open a window before they know of another node's do so from their bases, which sum to the capacity at
-# most; the hub takes the first window that is reported, and the other nodes adopt it, with their use in their own
-# window as far as the two overlap. A request that does not fit into a base asks the hub to open its window; otherwise
-# nodes that need more than a base would wait for each other.
+# A cell's `epoch` is the microsecond of the hub's clock at which its window began, or NONE between two windows. Between
+# windows the count is zero and the allowance is the base, as at the beginning of any fixed window, and the next charge
+# opens a window. Nodes that open windows before they know of each other's do so from their bases, which sum to the
+# capacity at most. The hub takes the first window that is reported, and the other nodes adopt it; use in their own
+# windows still counts if the two overlap. A request that does not fit into a base asks the hub to open its window;
+# otherwise nodes that need more than a base would wait for each other.
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class FirstHitEdges(Edges):
         super().forget(cell, reset_us, now_ns)
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Renumbers the key's window by the corrected time of the hub; by this node's clock, the window does not move.
+        """Renumbers the key's window by a corrected estimate of the hub's clock; returns whether the key has any use.
 
-        Returns whether the key has any use to report.
+        By this node's clock, the window does not move.
         """
         measure(cell)
         cell.free_us = 0
@@ -93,7 +93,7 @@ class FirstHitEdges(Edges):
     def follow(self, cell: Cell, report: CellReport, answer: CellAnswer, now_ns: int) -> tuple[CellReport, CellAnswer]:
         """Moves the key into the window of the hub's answer if that window is still open.
 
-        Returns the report and the answer with their window numbers changed to this node's.
+        Returns the report and the answer, with this node's numbers for their windows.
         """
         window_ns, opened_ns = self._table.window_ns, self._local_ns(cell, answer.epoch)
         if answer.epoch >= 0 and opened_ns <= now_ns + window_ns and now_ns < opened_ns + window_ns:
@@ -108,7 +108,7 @@ class FirstHitEdges(Edges):
         return report._replace(epoch=epoch if counted else epoch - ANOTHER), answer._replace(epoch=epoch)
 
     def _adopt(self, cell: Cell, epoch: int, now_ns: int) -> None:
-        """Replaces the key's window by the hub's window `epoch`; if the two overlap, the use goes on counting."""
+        """Replaces the key's window by the hub's window `epoch`; use in the old window counts on if the two overlap."""
         if cell.epoch == epoch:
             return
         used = cell.used if cell.epoch != NONE and self._same(cell.epoch, epoch) else 0

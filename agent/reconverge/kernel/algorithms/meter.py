@@ -1,4 +1,4 @@
-"""The interface of meters: the methods in which algorithms differ, with defaults that most of them share."""
+"""The interface of meters, the arithmetic of algorithms: the methods in which they differ, and defaults for most."""
 
 # Theory of operation.
 #
@@ -15,18 +15,18 @@
 # fleet below it. A bucket drains on each node by the part of the rate that goes with its allowance: a full rate on each
 # of N nodes would drain N times as fast.
 #
-# All numbers are whole, and exact. A bucket's level is kept in cost times nanoseconds of the window, of which a
-# nanosecond drains `quota * allowance / capacity`: so a look at it rounds off less than a nanosecond's worth, and the
-# same calls give the same answer on every machine, in the compiled twin as well. Use is rounded up; spare room and
-# drain are rounded down.
+# All numbers are whole, and exact. A bucket's level is stored in cost times nanoseconds of the window, of which
+# `quota * allowance / capacity` drain in a nanosecond: so each computation rounds off less than drains in a nanosecond,
+# and the same calls give the same answer on every machine, also in the compiled kernel. Use is rounded up; spare room
+# and drain are rounded down.
 #
 # Two clocks. Use that fades by the hub's windows is computed as of `lag_ns` ago, which is twice the possible error of
 # the node's estimate of the hub's clock: once because the hub grants by its own clock, once because another node's
 # error may be the opposite. A bucket depends on time passed and not on moments, so it goes by its node's own clock and
-# has no lag. With a lag, a bucket of capacity 1 never admitted anything once a hub had answered. A bucket that refills
-# at edges depends on moments again (`StepBucket`): to see an edge too early admits too much, and so does to see it too
-# late, because charges after the true edge would drain with it. Random tests (`simulation/fuzz.py`) found 35 above a
-# strict limit of 339 that way, with a round trip of 76 ms.
+# has no lag. (With a lag, a bucket of capacity 1 never admitted anything once a hub had answered.) A bucket that
+# refills at edges depends on moments again (`StepBucket`). A node that takes an edge too early admits too much, and so
+# does one that takes it too late, because charges after the true edge would drain with it. Random tests
+# (`simulation/fuzz.py`) found 35 above a strict limit of 339 that way, with a round trip of 76 ms.
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class CellMeter(ABC):
     """The arithmetic of one limit. `now_ns` is monotonic; callers have moved the cell into its window already.
 
     A cell has the counts of one key. An exception may come out of a signal handler wherever a function is called. So
-    values that change together are computed first and then assigned without a call in between. They are assigned in an
-    order in which even a part of the assignments never lets a limit admit more than its bound.
+    values that change together are computed first and then assigned without a call in between. Their order is such that
+    even if an exception separates them, the limit never admits more than its bound.
     """
 
     aligned = False
@@ -99,7 +99,7 @@ class CellMeter(ABC):
         """Returns the cost charged by this node that still counts, rounded up."""
 
     def own(self, cell: Cell, now_ns: int) -> int:
-        """Returns this node's use as `used` does, plus its charges to a bucket whose free part stays at the hub."""
+        """Returns this node's use as `used` does, plus its charges to a bucket whose free part the hub keeps."""
         return self.used(cell, now_ns)
 
     @abstractmethod
@@ -119,7 +119,7 @@ class CellMeter(ABC):
         """Returns the nanoseconds until the use of all nodes leaves room for `cost` in the capacity."""
 
     def fleet_earliest_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns the nanoseconds for which the use of all nodes certainly leaves no room for `cost`.
+        """Returns for how many nanoseconds the use of all nodes certainly leaves no room for `cost`.
 
         There may be room later than that, never earlier. `fleet_wait_ns` is longer by the possible error of the clocks
         (`cell.lag_ns`). The result may be rounded by a microsecond, which callers ignore.
@@ -135,7 +135,7 @@ class CellMeter(ABC):
         return self.used(cell, now_ns) + ceil(self.others(cell, now_ns))
 
     def fleet_shown(self, cell: Cell, now_ns: int) -> int:
-        """Returns the use of all nodes as people read it: above the capacity only where the fleet exceeded that."""
+        """Returns the use of all nodes to show to people: above the capacity only if the fleet really exceeded it."""
         return self.fleet_used(cell, now_ns)
 
     def begin(self, cell: Cell, now_ns: int) -> None:
@@ -147,7 +147,8 @@ class CellMeter(ABC):
         return False
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """Adds the use that `memory` may have stored for a key to the counts of the key, which are new."""
+        """Adds the use that `memory` may have for a key, as it may have been evicted before, to the new key's
+        counts."""
 
     def clear(self, cell: Cell) -> None:
         """Forgets all charges to the key."""
@@ -180,14 +181,14 @@ class CellMeter(ABC):
         return 0
 
     def owe(self, cell: Cell, amount: int, now_ns: int) -> None:
-        """Handles `amount`, a cost that was just charged without a decision, as when more was used than reserved."""
+        """Called after `amount` was charged without a decision, for example because more was used than reserved."""
 
     def returnable(self, cell: Cell, cost: int) -> int:
         """Returns the part of `cost` to give back to the current window; the rest was charged in the previous one."""
         return min(cost, cell.used)
 
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
-        """Takes `amount` back from a charge that was made in window `epoch`, as far as it still counts.
+        """Gives back `amount` of a charge that was made in window `epoch`, as far as the charge still counts.
 
         `mark` has the number by which the algorithm finds the charge.
         """
@@ -207,7 +208,7 @@ class CellMeter(ABC):
         return cell.base
 
     def confirm(self, cell: Cell) -> None:
-        """Notes that the hub has answered the last report, so that the reported use counts as confirmed."""
+        """Called when the hub has answered the last report: the reported use is confirmed."""
 
     def hear_of_others(self, cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now_ns: int) -> None:
         """Stores the other nodes' use: the total in the hub's answer, less the use that this node has reported."""
@@ -218,7 +219,7 @@ class CellMeter(ABC):
             cell.silent = answer.silent
 
     def leave_hub(self, cell: Cell) -> None:
-        """Called when the free part of the limit no longer stays at the hub: the node then reports its use in full."""
+        """Called when the hub no longer keeps the free part of the limit: the node then reports its use in full."""
 
     def disown(self, cell: Cell, now_ns: int) -> None:
         """Moves the confirmed part of this node's use to the other nodes' use.

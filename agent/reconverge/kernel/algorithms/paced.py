@@ -1,4 +1,4 @@
-"""The meters of paced limits: a request goes on credit, and the next one waits until the rate has paid it off."""
+"""The meters (the arithmetic) of paced limits: each request waits until the rate has paid off the request before."""
 
 # Theory of operation.
 #
@@ -13,8 +13,8 @@
 # no rounding lets a request through early. The price of warming up is the area under a straight line, so a rational
 # number, and no root is needed.
 #
-# Timers are late. Without a correction, a queue would lose rate with every late wake-up. So a waiting request is dated
-# back to the moment of its turn, by CATCH_UP_NS at most.
+# Timers are late. Without a correction, a queue would lose rate with every late wake-up. So the charge of a waiting
+# request counts from the moment of its turn, at most CATCH_UP_NS ago.
 #
 # Stored permits go with the allowance: a part of them is lost when a part of the allowance is given away, and no
 # permits come with an allowance that grows, so that none is stored twice. A key that was never used has been idle since
@@ -60,12 +60,12 @@ from reconverge.kernel.cell import Cell, lease_until_ns
 from reconverge.limit.limit import LEAKY_BUCKET, SMOOTH_BURSTY, Limit
 
 CATCH_UP_NS = 50 * MILLISECOND_NS
-"""By how many nanoseconds a waiting request may go too late without a loss of rate; a longer delay loses rate. Timers
-are late by a millisecond, and on a busy machine by some tens of milliseconds."""
+"""The longest delay of a waiting request, in nanoseconds, that costs no rate. Timers are late by a millisecond, and on
+a busy machine by some tens of milliseconds."""
 
 
 class PacedTerms(NamedTuple):
-    """The rate at which a cell of a paced limit pays off its debt, and the most permits that it can store."""
+    """The rate at which a key of a paced limit pays off its debt, and the most permits that it can store."""
 
     rate: int
     """The amount that one nanosecond pays off at the node's allowance, times `capacity`; zero without an allowance."""
@@ -78,9 +78,10 @@ class PacedTerms(NamedTuple):
 class LeakyBucket(Bucket):
     """A bucket for which requests can also wait in a queue; the first of them goes when the bucket is empty.
 
-    So requests from the queue go at intervals of their cost divided by the node's part of the rate, even if they would
-    fit into the bucket together. `cell.level` is how full the bucket is. `cell.credit` is the part of the level charged
-    by requests from the queue: the allowance need not cover it, because it has drained before the next request goes.
+    So the interval after a request from the queue is its cost divided by the node's part of the rate, even if several
+    requests would fit into the bucket together. `cell.level` is how full the bucket is. `cell.credit` is the part of
+    the level charged by requests from the queue: the allowance need not cover it, because it has drained before the
+    next request goes.
     """
 
     leaves_in_use = False
@@ -92,7 +93,7 @@ class LeakyBucket(Bucket):
         self._whole = limit.quota * limit.capacity * limit.unit**2
 
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Drains the bucket. While requests wait, saves what would drain beyond empty, to make up for late timers."""
+        """Drains the bucket. While requests wait, keeps in `cell.late` what drains in vain, as timers fire late."""
         drained = self._drained(cell, now_ns)
         cell.credit = min(cell.credit, cell.level)  # a refund may have lowered the level
         surplus = drained - cell.level - cell.used * self._window_ns
@@ -107,13 +108,17 @@ class LeakyBucket(Bucket):
         return self.used(cell, now_ns)
 
     def turn_ns(self, cell: Cell, ahead: int, now_ns: int) -> int:
-        """Returns the nanoseconds until a request may go behind a cost of `ahead`; NEVER_NS without an allowance."""
+        """Returns the nanoseconds until a request may go behind requests of the cost `ahead`.
+
+        Returns NEVER_NS if the node has no allowance.
+        """
         return self._paid_off_ns(cell, cell.level + max(0, ahead * self._window_ns - cell.late), now_ns)
 
     def go(self, cell: Cell, cost: int) -> None:
         """Charges `cost` for a request that has waited for its turn in the queue.
 
-        The charge counts as made when the bucket became empty, as far as the saved drain (`cell.late`) covers it.
+        What has drained in vain since the bucket became empty (`cell.late`) pays for it first, so that a late timer
+        costs no rate.
         """
         price = cost * self._window_ns
         level, late = cell.level + max(0, price - cell.late), max(0, cell.late - price)
@@ -122,7 +127,8 @@ class LeakyBucket(Bucket):
         cell.credit = level
 
     def taken(self, cell: Cell) -> int:
-        """Returns the part of the allowance in use, in cost times nanoseconds; requests from the queue use none."""
+        """Returns the part of the allowance in use, in cost times nanoseconds; requests from the queue use none of
+        it."""
         return max(0, cell.level - cell.credit)
 
     def bound(self, cell: Cell, now_ns: int) -> int:
@@ -135,18 +141,18 @@ class LeakyBucket(Bucket):
         return max(0, cell.level) / self._window_ns
 
     def terms(self, cell: Cell) -> PacedTerms:
-        """Returns the rate at which the key's debt is paid off now, and the most permits that the key can store."""
+        """Returns the rate at which a key's debt is paid off now, and the most permits that the key can store."""
         return PacedTerms(self._rate(cell), self._whole, self._capacity, 0)
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:  # a bucket stays as full as it is
-        """Adapts a key's counts to the changed quota; they were last drained at the rate in `former`.
+        """Adapts a key's counts to a changed quota; `former` has the rate at which they were drained up to now.
 
         The key has its new allowance already.
         """
         cell.late = min(cell.late, self._late_most(cell))
 
     def _late_most(self, cell: Cell) -> int:
-        """Returns the largest amount of drain that may be saved to make up for late timers.
+        """Returns the largest value of `cell.late`, the drain that late timers have left unused.
 
         It is at most the node's allowance, so that a short stall does not lead to a burst larger than the allowance.
         """
@@ -168,8 +174,8 @@ class Smooth(LeakyBucket):
     The two smooth limits differ only in the price of stored permits.
 
     As in Guava's RateLimiter, by its documentation, the cost of a request decides how long the next request waits.
-    `cell.level` is the debt, `cell.stored` the permits. When an allowance shrinks, the permits shrink by the same part;
-    when it grows, no permits are added, so that no permit is stored twice.
+    `cell.level` is the debt, `cell.stored` the permits. When the node's allowance shrinks, its permits shrink in the
+    same proportion; when the allowance grows, no permits are added, so that no permit is stored on two nodes.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:
@@ -204,7 +210,7 @@ class Smooth(LeakyBucket):
         return -(-(self._missing(cell) + cell.used * self._window_ns) // self._window_ns)
 
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        """Returns NEVER_NS, so that any cost fits, if the node has an allowance and no debt; otherwise -1."""
+        """Returns NEVER_NS (any cost fits) if the node has an allowance and the key no debt; otherwise -1."""
         return NEVER_NS if allowance > 0 and cell.level <= 0 else -1
 
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
@@ -226,19 +232,19 @@ class Smooth(LeakyBucket):
         cell.level = level
 
     def taken(self, cell: Cell) -> int:
-        """Returns 0: a request on credit uses no part of the allowance; only the next request waits for it."""
+        """Returns 0: a request on credit uses no part of the allowance, it only makes the next request wait."""
         return 0
 
     def terms(self, cell: Cell) -> PacedTerms:
         return super().terms(cell)._replace(stored_most=self._stored_most(cell))
 
     def take_over(self, cell: Cell, former: PacedTerms) -> None:
-        """Adapts a key's counts to the changed quota; they were last drained at the rate in `former`.
+        """Adapts a key's counts to a changed quota; `former` has the rate at which they were drained up to now.
 
-        The next request may go at the same moment as before, and the stored fraction of all permits stays the same. If
-        the burst grows faster than the rate, the stored permits grow only as much as the rate. The debt of a node
-        without an allowance is converted by the rate of the whole limit. The change raises no debt above the largest
-        cost that a request can have from now on.
+        The next request may go at the same moment as before, and the same fraction of all permits is stored. If the
+        burst grows by more than the rate, the stored permits grow only in proportion to the rate. On a node without an
+        allowance, the debt changes in proportion to the rate of the whole limit. The change raises no debt above the
+        largest cost that a request can have from now on.
         """
         terms = self.terms(cell)
         paid = former.rate > 0 and terms.rate > 0
@@ -258,7 +264,10 @@ class Smooth(LeakyBucket):
         return cell.level + max(0, self._stored_most(cell) - cell.stored)
 
     def _be_late(self, cell: Cell, surplus: int) -> int:
-        """Saves a part of `surplus` drain, to make up for late timers, while requests wait. Returns the rest."""
+        """Moves a part of `surplus`, capacity that has drained unused, to `cell.late` while requests wait.
+
+        Waiting requests whose timers fire late use it up. Returns the rest, which becomes permits.
+        """
         if not cell.waiters:
             surplus, cell.late = surplus + cell.late, 0
             return surplus
@@ -286,7 +295,7 @@ class Smooth(LeakyBucket):
 
     @abstractmethod
     def _price(self, cell: Cell, amount: int) -> int:
-        """Takes stored permits for a request of `amount`; returns the debt that the request leaves."""
+        """Uses stored permits for a request of `amount`; returns the debt that the request leaves."""
 
 
 class SmoothBursty(Smooth):
@@ -347,10 +356,10 @@ class SmoothWarmingUp(Smooth):
 
 
 def pacer_for(limit: Limit, *, merged_only: bool) -> LeakyBucket:
-    """Returns the arithmetic of a paced limit.
+    """Returns the meter, the arithmetic, of a paced limit.
 
-    With `merged_only`, as for a policy that decides by merged totals, a cell's level is the level of all nodes
-    together, and drains at the full rate.
+    `merged_only` is for a policy that decides by merged totals: a key's level is then that of all nodes together, and
+    drains at the full rate.
     """
     if limit.algorithm == LEAKY_BUCKET:
         return LeakyBucket(limit, merged_only=merged_only)

@@ -27,10 +27,10 @@ from reconverge.limit.limit import BUCKETS, FIRST_HIT, FIXED_WINDOW, INTERVAL, P
 
 
 def meter_for(limit: Limit, *, merged_only: bool = False) -> CellMeter:
-    """Returns the arithmetic for `limit`.
+    """Returns the meter, the arithmetic of the algorithm, for `limit`.
 
-    With `merged_only`, as for a policy that decides by merged totals, a bucket's level is the level of all nodes
-    together, and drains at the full rate.
+    `merged_only` is for a policy that decides by merged totals: a bucket's level is then that of all nodes together,
+    and drains at the full rate.
     """
     if limit.slots:
         return Slots(limit)

@@ -15,7 +15,7 @@
 #                            others; so the lease is short (`Limit.lease`), and each such limit has one of its own
 #     a node that is cut off starts nothing after its lease, which it counts from the moment when it sent the last
 #                            answered batch. Its work in progress goes on, and is reported again when the hub answers,
-#                            without an allowance: the hub then grants that much less until the work ends
+#                            without an allowance: the hub then grants so many slots fewer until the work ends
 #     a reset                is impossible: what is in progress does not end by being forgotten
 #     the need               is not the rate of requests. Short work takes and gives back one slot a hundred times in an
 #                            interval. A node needs as many slots as its recent peak of work in progress
@@ -144,7 +144,7 @@ class SlotEdges(Edges):
         cell.until_ns = leased_until_ns if bounded else NEVER_NS
 
     def rebase(self, cell: Cell, now_ns: int) -> bool:
-        """Places the key's slots in their window again; returns whether there are slots to report.
+        """Called when the estimate of the hub's clock was corrected; returns whether the key has slots to report.
 
         The hub's time makes no difference to slots.
         """
@@ -172,5 +172,5 @@ def lease_left_ns(cell: Cell, now_ns: int) -> int:
 
 
 def lease_is_over(cell: Cell, now_ns: int) -> bool:
-    """Returns whether the lease of the slots that this node uses under the key has ended."""
+    """Returns whether the lease has ended under which this node uses slots of the key."""
     return lease_left_ns(cell, now_ns) <= 0

@@ -1,4 +1,4 @@
-"""The meters of windows by the hub's clock: use counts in full in a fixed window, and fades in a sliding one.
+"""The meters (the arithmetic) of windows by the hub's clock: use counts in full in a fixed one, fades in a sliding one.
 
 `edges.py` defines when a window begins and ends.
 """
@@ -15,7 +15,7 @@ from reconverge.limit.limit import Limit
 
 
 def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
-    """Begins a new key in the window of `memory`, with the use that `memory` may have stored for the key."""
+    """Sets a new key's window to that of `memory`, and its counts to the use that `memory` has for the key, if any."""
     kept = memory.window_of(cell.key, now_ns)
     if kept is not None:
         cell.epoch, cell.used, previous = kept
@@ -125,7 +125,7 @@ class SlidingWindow(CellMeter):
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         """Returns how much more cost fits into `allowance`.
 
-        If the free part of the limit stays at the hub, only charges of the current window use the allowance.
+        If the hub keeps the free part of the limit, the allowance is only for charges of the current window.
         """
         if cell.at_hub:
             return allowance - cell.used

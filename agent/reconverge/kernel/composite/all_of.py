@@ -10,8 +10,8 @@
 # If all quotas admit, the compiled kernel does `hit` in one call (`at_once.py`), and leaves the cells as this file
 # would: the tests of the twins compare them. `allow` charges on its fast path, which computes less than that call.
 #
-# A decision has the numbers of one quota, so that they belong together: among quotas that refuse, the one with the
-# longest wait; when all admit, the one with the least left.
+# A decision has the numbers of one quota, the binding one, so that they belong together: among quotas that refuse, the
+# one with the longest wait; when all admit, the one with the least left.
 #
 # `count_refused` keeps out a client that goes on asking. Beside a shorter quota it once had no effect: of `2/minute`
 # and five attempts an hour, the minute refused, and the hour counted two. So an attempt that any quota refuses is
@@ -90,7 +90,7 @@ class AllQuotas:
             return self.refuse_reentry().allowed
 
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-        """Decides and charges as `allow` does; returns the decision of the binding quota, see `binding`."""
+        """Decides and charges as `allow` does; returns the decision of the binding quota (see `binding`)."""
         if (
             kind is None
             and self._stores
@@ -173,7 +173,8 @@ class AllQuotas:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides as `allow` at `now_ns`; returns a verdict for each quota: whether all admit, and its own window."""
+        """Decides as `allow` at `now_ns`; returns a verdict for each quota: whether all admit, and the quota's
+        window."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -307,10 +308,10 @@ def refuse_all(
     weighed: Sequence[tuple[int, bool]],
     now_ns: int,
 ) -> list[tuple[Cell, bool]]:
-    """Counts a refused request; returns for each quota its cell, and whether it has room afterwards.
+    """Counts a refused request; returns for each quota its cell (the key's counts), and whether it has room afterwards.
 
     `weighed[i]` is the room at quota i, and whether `costs[i]` fits. A quota with `count_refused` also counts a request
-    if another quota is used up and so refuses it: a client that asks again has to wait for both quotas.
+    that another quota refuses because it is used up: so a client that asks again has to wait for both quotas.
     """
     parts = list(zip(tables, cells, costs, weighed, strict=True))
     counting = any(table.limit.count_refused for table in tables)

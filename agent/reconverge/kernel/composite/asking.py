@@ -6,7 +6,7 @@
 # Theory of operation.
 #
 # The node's memory settles a request if its cost fits into the node's own part of every quota, or if the reports of all
-# nodes leave no room in one of them. Otherwise the request asks the hub, which has one of three outcomes:
+# nodes leave no room in one of them. Otherwise the request asks the hub, with one of three outcomes:
 #
 #     the cost fits into the allowances of the node      the request is charged
 #     the hub has granted less than was asked for        the request is refused, if the report asked for it; a policy
@@ -16,13 +16,13 @@
 # Nothing is charged before the outcome is known, and then in one step under the lock, so a request that is cancelled
 # while it waits has not been charged. It counts as demand from the moment when it begins to ask.
 #
-# The hub has answered a request if it has answered a report that was made after the request had joined. An earlier
-# report does not include the request. Another thread may send one between the request's first look at the key, which
-# makes the key known, and its joining. So `join` reads the time after the request has joined.
+# The hub has answered a request if it has answered a report that was made after the request had joined (has begun to
+# wait). An earlier report does not include the request. Another thread may send one between the request's first look at
+# the key, which makes the key known, and its joining. So `join` reads the time after the request has joined.
 #
-# An answer is about an amount, and not about a request: the first request that comes charges the grant, even one that
-# had not joined when the report was made. If the hub has granted the cost of all waiting requests, it has refused none,
-# so a request that finds the grant spent asks again. Only if the hub has granted less is there too little
+# An answer is about an amount, and not about a request: the first request that comes uses the grant, even one that had
+# not joined when the report was made. If the hub has granted the cost of all waiting requests, it has refused none of
+# them, so a request that finds the grant used up asks again. Only if the hub has granted less is a request refused
 # (`Cell.denied`).
 #
 # A hub that has lost its data grants nothing until all nodes have reported, and knows less than they do: its answers in
@@ -55,7 +55,7 @@ class DecidingRule(Enum):
     """The rule by which a node decides about a request that may ask the hub: by its allowances, or by its policy."""
 
     ALLOWANCE = auto()
-    """The node's own part of the limit decides; this is for a request whose ask the hub has answered."""
+    """The node's own part of the limit decides. This is for a request that has asked the hub and has an answer."""
     MEMORY = auto()
     """The policy decides, as in `hit`."""
 
@@ -67,14 +67,14 @@ class Word(Enum):
     UNSETTLED = auto()
     """The hub has answered, but it has lost its data or has no room for the key, so its answer settles nothing."""
     WITHHELD = auto()
-    """The hub has answered that the cost is free, and grants it as soon as all nodes have had the time to report."""
+    """The hub has answered that the cost is free, and will grant it when all nodes have had the time to report."""
     AWAITED = auto()
     MISSED = auto()
     """No batch has asked the hub for the request, and none will."""
 
 
 FIRST_WORDS: Final = (Word.MISSED, Word.AWAITED, Word.UNSETTLED, Word.WITHHELD)
-"""The states that decide the state of a request with several quotas: the first of these that any quota is in."""
+"""For a request to several quotas: its state is the first of these states that any quota is in, else ANSWERED."""
 
 
 class Settled(NamedTuple):
@@ -188,12 +188,13 @@ class AskGate:
         return next((word for word in FIRST_WORDS if word in words), Word.ANSWERED)
 
     def wait_out(self, cells: Sequence[Cell]) -> int:
-        """Queues reports that ask a hub once more for free quota that it withholds; returns when the hub grants it."""
+        """Queues reports that ask the hub once more for free quota that it withholds; returns when it will grant
+        that."""
         return max(cell.table.lock.run(wait_out, cell) for cell in cells)
 
     @staticmethod
     def refused_until_ns(cells: Sequence[Cell]) -> int:
-        """Returns when the first of the fixed windows ends, as its next one begins at zero and a request may fit.
+        """Returns when the first fixed window of any quota ends: its next one begins at zero, so a request may fit.
 
         Returns NEVER_NS if no quota has fixed windows.
         """
@@ -292,7 +293,7 @@ class Together:
         return weighed.refuse(now_ns, counted=counted) if refuse else None
 
     def weigh(self, key: str, costs: Costs, rule: DecidingRule, now_ns: int) -> Weighed:
-        """Returns how much room the request finds at all quotas, decided by `rule`.
+        """Returns how much room the request finds at each quota, by `rule`.
 
         The caller holds the lock of the group until it has charged or refused the request. So no other thread charges
         these quotas before.
@@ -307,7 +308,7 @@ class Together:
 
 
 class Weighed(NamedTuple):
-    """The room that a request has found at a group of quotas. The caller holds their lock."""
+    """The room that a request has found at each quota of a group. The caller holds the lock of the group."""
 
     tables: Sequence[Table]
     cells: list[Cell]
@@ -340,7 +341,7 @@ class Weighed(NamedTuple):
         return Settled(explain_all(self.tables, found, self.costs, now_ns), ())
 
     def look(self, now_ns: int, *, counted: bool) -> Settled:
-        """Returns the answer that these quotas give, without a charge, to a request that another limit refuses."""
+        """Returns what these quotas would answer to a request that another limit refuses; charges nothing."""
         for cell in self.cells:
             take_interest(cell, now_ns)
         self._uncount(counted=counted)

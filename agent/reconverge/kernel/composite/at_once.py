@@ -24,15 +24,15 @@ def stores_of(limit: Decider) -> tuple[Store, ...]:
 
 
 def _in_python(*_arguments: object) -> None:
-    """Returns None, so that the caller decides in Python. Takes the place of `hit_all` without the compiled kernel."""
+    """Replaces `hit_all` where there is no compiled kernel: returns None, so that the caller decides in Python."""
 
 
 hit_all: Final[Callable[[bool, list[tuple[Store, ...]], list[str], list[int]], list[Decision] | int | None]] = (
     cast("Any", native).hit_all if COMPILED else _in_python
 )
-"""Decides about a request to several limits; takes `certain`, and for each limit its stores, the key and the cost.
+"""Decides about a request to several limits. Arguments: `certain`, and for each limit its stores, its key and its cost.
 
-If all quotas of all limits admit the request, charges all in one moment, and returns the binding decision of each
-limit. Otherwise charges nothing, and returns the index of a limit that refuses with certainty, or None if Python must
-decide, for example because several quotas may refuse. If `certain` is True, only a cost within the node's own part of
-each quota is admitted."""
+If all quotas of all limits admit the request, charges all in one moment, and returns for each limit the decision of its
+binding quota. Otherwise charges nothing, and returns the index of a limit that refuses with certainty, or None if
+Python must decide, for example because several quotas may refuse. If `certain` is True, admits only a cost within the
+node's own part of each quota."""

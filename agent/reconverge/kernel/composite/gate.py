@@ -11,12 +11,12 @@ which request tries first.
 # cancelled. So there is one queue for each key of a limit, and its first request tries all quotas at once, under the
 # lock that they share.
 #
-# The next try comes at the latest moment that a quota without room names, or when there is news of any quota. Quotas
-# with room ask the hub for no more, but the waiting cost is in the need of all, and counts once as demand of each. Only
-# quotas that refuse count a refusal.
+# Each quota without room names the moment at which it may have room. The next try comes at the latest of these moments,
+# or when the hub has answered about any quota. Quotas with room do not ask the hub for more, but the waiting cost is a
+# part of the need that they report, and counts once as demand. Only quotas that refuse count a refusal.
 #
-# If a node has an allowance of one quota and lacks that of another, the first lies idle meanwhile. As a rule all
-# waiting requests lack the same one.
+# If a node has an allowance for one quota and lacks one for another, the first allowance is unused meanwhile. As a rule
+# all waiting requests lack an allowance for the same quota.
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Turn(NamedTuple):
     """The result of an attempt to admit a waiting request."""
 
     decision: Decision | None
-    """The decision about the request, if it was admitted and charged; None if it has to wait on."""
+    """The decision about the request, if it was admitted and charged; None if it must go on waiting."""
     again_ns: int
-    """The nanoseconds until the next attempt may succeed; it may also succeed earlier, after an answer of the hub."""
+    """The nanoseconds until the next attempt may succeed. It may succeed earlier, after an answer of the hub."""
 
 
 class Gate(Protocol):
@@ -63,27 +63,27 @@ class Gate(Protocol):
     def queue_up(self, key: str, costs: Costs, cells: list[Cell]) -> None:
         """Counts a request as waiting for a key, so that the next report asks the hub for its cost.
 
-        Adds the cell, the counts of the key at one quota, to `cells` as soon as the request waits there. So the caller
-        can remove the request again even if a signal handler raises an exception halfway.
+        Adds the key's cell (its counts) at each quota to `cells` as soon as the request counts there. So the caller can
+        remove the request again even if a signal handler raises an exception halfway.
         """
         ...
 
     def step_out(self, cells: list[Cell], costs: Costs) -> None:
-        """Removes a request from the cells in which `queue_up` made it wait; empties the list `cells`."""
+        """Removes a waiting request from the `cells` to which `queue_up` has added it; empties that list."""
         ...
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Refuses a request that would go after the requests in the queue, whose costs sum to `ahead[i]` at quota i.
+        """Refuses a request. `ahead[i]` is the cost at quota i of the requests that wait in the queue before it.
 
         `waited` means that the request itself has waited in the queue.
         """
         ...
 
     def at_least_ns(self, key: str, costs: Costs, *, ahead: Costs) -> int:
-        """Returns the least nanoseconds that a request must wait behind costs of `ahead`, if no cost is given back.
+        """Returns the least nanoseconds that a request must wait behind requests of the costs `ahead`.
 
         On a node with a hub, other nodes may give back allowances that they do not use. So there it is the time for
-        which the use of all nodes certainly leaves no room.
+        which the use of all nodes certainly leaves no room. Cost that is given back may shorten the wait.
         """
         ...
 
@@ -148,7 +148,7 @@ class AllOf:
             cells.pop()
 
     def turn_away(self, key: str, costs: Costs, *, ahead: Costs, waited: bool) -> Decision:
-        """Refuses a request; returns the answer of the quota with the longest wait, including that for requests ahead.
+        """Refuses a request; returns the refusal of the quota with the longest wait, which includes requests ahead.
 
         Only quotas that lack room for this request or for the requests ahead count a refusal. If all have room, but the
         requests ahead have not gone yet, all quotas count a refusal.
@@ -197,9 +197,9 @@ class AllOf:
 class EitherOf:
     """A gate, which decides when waiting requests may go, for a share of a parent's quota.
 
-    A request goes when its share has room, or the parent's pool has. Requests that wait for the parent, or for other
-    shares of it, have queues of their own. The first request that tries gets the room in the pool, and requests ahead
-    may use the share or the pool. So no wait is known beforehand.
+    A request may go when its share or the parent's pool has room. Requests to the parent, or to its other shares, wait
+    in queues of their own, and the first request that tries gets the room in the pool; requests ahead may use the share
+    or the pool. So no wait is known beforehand.
     """
 
     def __init__(self, limit: Decider) -> None:

@@ -10,9 +10,9 @@
 # be refused for that.
 #
 # How it works. Each limit has a lock of its own, so all locks are taken first. Each limit is evaluated. If all admit,
-# all are charged; otherwise the limits that refuse count a refusal, and the others stay as they are. A charge that
-# takes no lock finds no room meanwhile (`Together.weigh`). The compiled kernel does it in one call for requests that
-# all limits admit (`hit_at_once`), as no other code runs meanwhile.
+# all are charged; otherwise the limits that refuse count a refusal, and the others stay as they are. Charges on the
+# fast path take no lock; they find no room meanwhile (`Together.weigh`). For a request that all limits admit, the
+# compiled kernel does all of this in one call, in which no other code runs (`hit_at_once`).
 #
 # Locks. Two requests may need the same locks in another order. A thread that holds one lock does not wait for a second
 # one (`kernel/lock.py`): it gets Reentry, releases the locks that it holds, waits for the second lock while it holds
@@ -77,8 +77,8 @@ class Joint(NamedTuple):
 def settle_jointly(parts: Sequence[Part]) -> Joint:
     """Charges all parts of a request in one moment, or none if one limit refuses; returns the answers.
 
-    If it raises CostExceedsQuota or Reentry, nothing is charged. Raises ValueError if a quota occurs in two parts:
-    finding the cell of one key may evict the cell of the other, which has not been charged yet.
+    Charges nothing if it raises CostExceedsQuota or Reentry. Raises ValueError if a quota occurs in two parts: while
+    the key of one part is looked up, the key of the other could be evicted before it is charged.
     """
     tables = [table for part in parts for table in part.limit.tables]
     if len(set(map(id, tables))) < len(tables):
@@ -93,7 +93,7 @@ def settle_jointly(parts: Sequence[Part]) -> Joint:
 def run_under(kernel: KernelFields, locks: Sequence[Lock], work: Callable[[], T]) -> T:
     """Calls `work` with all `locks` of a kernel held, and returns its result. Raises Reentry if this thread holds one.
 
-    What `work` puts off until no lock is held is done after the last lock is released.
+    Work that `work` puts off until no lock is held is done after the last lock is released.
     """
     order = list(locks)
     wanted = False
@@ -155,9 +155,9 @@ def _charged(part: Part, option: Weighed, now_ns: int) -> Settled:
 
 
 def _refused(part: Part, options: Sequence[Weighed], now_ns: int) -> Settled:
-    """Counts a refusal at each of `options`, such as a share and its parent's pool; returns that of the shortest wait.
+    """Counts a refusal at each of `options`, such as a share and its parent's pool.
 
-    The returned refusal is certain only if all of them are.
+    Returns the refusal with the shortest wait; it is certain only if all of them are.
     """
     answers = [option.refuse(now_ns, counted=part.counted).decision for option in options]
     certain = all(answer.certain for answer in answers)

@@ -12,13 +12,13 @@ from reconverge.kernel.engine import COMPILED, native
 from reconverge.kernel.keys import plain_key
 
 Many: TypeAlias = Sequence[int] | memoryview
-"""The costs of many keys, one for each. A buffer of signed 64-bit numbers, such as `array("q")`, is not copied."""
+"""The costs of many keys, one for each key. A buffer of signed 64-bit numbers, such as `array("q")`, is not copied."""
 
 
 def many_of(table: Decider) -> Callable[[Sequence[str], Many | None], list[bool]]:
-    """Returns the function by which a limit decides about many keys in one call: the compiled one, or `allow_many`.
+    """Returns the function by which a limit decides about many keys in one call: a compiled one, or `allow_many`.
 
-    It takes keys, and their costs or None; it returns for each key whether it admits.
+    The function takes the keys, and their costs or None; it returns for each key whether its request is admitted.
     """
     if COMPILED and len(table.tables) == 1:
         compiled: Callable[[Sequence[str], Many | None], list[bool]] = cast("Any", table.tables[0].cells).allow_many

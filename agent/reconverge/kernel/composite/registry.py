@@ -1,4 +1,4 @@
-"""The registry of a node's limits that consist of several tables."""
+"""The registry of a node's limits that consist of several tables: with several quotas, or with a share of a parent."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Composites:
         self._kernel = kernel
         self._all_of: dict[str, AllQuotas] = {}
         self._begun: dict[str, dict[str, Limit]] = {}
-        """By the name of a limit with several quotas whose tables are being made: its quotas by name. If a signal
-        handler or another thread declares the same limit meanwhile, it may use these tables."""
+        """The limits with several quotas whose tables are being made: by the limit's name, its quotas by name. If a
+        signal handler or another thread declares the same limit meanwhile, it may use these tables."""
         self._shares: dict[str, ShareLimit] = {}
 
     def declare(
         self, name: str, quotas: Mapping[str, Limit], policy: Policy, *, parents: Sequence[Table] | None = None
     ) -> Decider:
-        """Declares the limit `name` with the limit of each quota by the quota's name, and returns it.
+        """Declares the limit `name` and returns it. `quotas` has a `Limit` for each quota, by the quota's name.
 
         If the limit has a share of a parent's quota, `parents` are the parent's tables; otherwise None.
 

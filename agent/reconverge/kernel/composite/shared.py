@@ -6,11 +6,12 @@
 # for limits that have used up their share, and for the parent's own requests. A request is charged to its share or to
 # the pool: so shares and pool sum to the parent's quota at all times, and no limit can use up another's share.
 #
-# An idle share is not lent. Whether it is idle is known only when the window is over: until then its owner's requests
-# may come, to any node, and must be admitted at once. Simulated with eight nodes, a parent of 1000 and shares of 300
-# and 200, lending half of the shares by making the pool larger admitted 125 % of the parent's quota when all were busy,
-# and 105 % with one share idle: the pool does not know whose share it lends. To lend exactly the idle part would tie
-# the cells of parent and shares together in the merge rule, and an owner would have to wait until lent use has faded.
+# An idle share is not lent to others. Whether it is idle is known only when the window is over: until then its owner's
+# requests may come, to any node, and must be admitted at once. In a simulation with eight nodes, a parent of 1000 and
+# shares of 300 and 200, half of the shares was lent by making the pool larger. Then 125 % of the parent's quota was
+# admitted when all were busy, and 105 % with one share idle: the pool does not know whose share it lends. If exactly
+# the idle part were lent, the merge rule would have to know which keys belong together, and an owner would have to wait
+# until lent use has faded.
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class ShareLimit:
     def hit(self, key: str, cost: int = 1, kind: str | None = None) -> Decision:
         """Decides and charges as `allow` does; returns the decision with its grounds.
 
-        A returned refusal is the one with the shorter wait, of the share's and the pool's.
+        If both the share and the pool refuse, returns the refusal with the shorter wait.
         """
         cost = self._share.cost_of(cost, kind)
         return self._first(table.hit(key, cost) for table in self.able((cost,)))
@@ -60,7 +61,7 @@ class ShareLimit:
     def hit_and_mark(self, key: str, cost: int, kind: str | None = None) -> tuple[Decision, tuple[Charged, ...]]:
         """Decides and charges as `hit` does; also returns the charges, so that they can be corrected later.
 
-        The charge of a request that the pool has admitted is one to the pool, so a correction reaches the pool.
+        If the pool has admitted the request, the charge is one to the pool, and so is a later correction.
         """
         unit = self._share.cost_of(1, kind)
         cost = self._share.cost_of(cost, kind)
@@ -94,9 +95,9 @@ class ShareLimit:
         self._share.reset(key)
 
     def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives a cost back to the share.
+        """Gives a cost back to the share, even if the pool has admitted the request.
 
-        The pool, which is the parent's quota, gets cost back only when a reservation is settled.
+        The pool belongs to the parent, and gets cost back only when a reservation is settled.
         """
         self._share.refund(key, cost, kind)
 
@@ -134,14 +135,11 @@ class ShareLimit:
         return (self._share,)
 
     def take_note(self) -> None:
-        """Copies the policy from the share's table.
-
-        The policy may change while the share is in use; its quota may not.
-        """
+        """Copies the policy from the share's table, after it has changed. The quota of a share never changes."""
         self.policy = self._share.policy
 
     def able(self, costs: tuple[int, ...]) -> tuple[Table, ...]:
-        """Returns the table of the share, the pool's or both: the tables that could ever admit the cost.
+        """Returns the tables that could ever admit the cost: that of the share, that of the pool, or both.
 
         Raises CostExceedsQuota if neither could.
         """
@@ -165,8 +163,8 @@ class ShareLimit:
 def what_is_left(pool: Limit, share: Limit) -> Limit:
     """Returns the limit of a parent's pool after one more share is taken out of it: `pool` less `share`.
 
-    All shares and the pool add up to the parent's limit, because they are counted alike: in the same windows, or in
-    buckets whose rates and bursts add up. Raises InvalidLimit if the share cannot be taken out.
+    All shares and the pool add up to the parent's limit, because all count in the same windows, or in buckets whose
+    rates and bursts add up. Raises InvalidLimit if the share cannot be taken out.
     """
     text = str(share)
     if pool.soft or share.soft:
@@ -197,8 +195,5 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
 
 
 def _counted(limit: Limit) -> Limit:
-    """Returns `limit` without the settings that do not decide how it counts, such as its quota.
-
-    Two limits are counted alike if the results for them are equal.
-    """
+    """Returns `limit` with only the settings that decide how it counts, such as window and algorithm, not its quota."""
     return replace(limit, quota=1, burst=None, name=None, max_debt=None, costs=None)

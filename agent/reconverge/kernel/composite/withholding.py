@@ -2,10 +2,11 @@
 
 # Theory of operation.
 #
-# A new hub cannot know whether it has lost data, so it grants no strict limit until all nodes have had the time to
-# report; its answers show that what was asked for is free. That is over about a second after this node's first answer,
-# so the request asks again until then, unless long intervals would make it wait for longer. A hub that has lost data
-# (`learns`) knows less than its nodes in that time, so its answers settle no request.
+# A new hub cannot know whether it has lost data, so it grants no allowances on strict limits until all nodes have had
+# the time to report. Meanwhile its answers show that the cost is free and was not granted. About a second after its
+# first answer to this node it grants; until then the request asks again, unless long intervals would make it wait for
+# longer. A hub that certainly has lost data (`learns`) knows less than its nodes in that time, so its answers settle no
+# request.
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ SPEAK_UP_NS = SECOND_NS
 
 
 def _grants_ns(cell: Cell) -> int:
-    """Returns the moment from which a hub that was new at its first answer grants allowances on strict limits."""
+    """Returns the moment from which the hub grants allowances on strict limits, if it was new at its first answer."""
     return cell.shard.met_ns + _node_interval_ns(cell) + SPEAK_UP_NS
 
 
 def _node_interval_ns(cell: Cell) -> int:
-    """Returns the sync interval that the hub assumes, in nanoseconds: the node's, even if the limit has another one."""
+    """Returns the node's sync interval in nanoseconds, which the hub assumes even if the limit has another one."""
     assert isinstance(cell.table, Table)
     return cell.table.kernel.interval_ns
 
@@ -38,7 +39,7 @@ def withholds(cell: Cell, cost: int) -> bool:
 
 
 def wait_out(cell: Cell) -> int:
-    """Requests an early report that asks the hub once more; returns the moment when the hub grants free quota."""
+    """Requests an early report that asks the hub once more; returns the moment from which the hub grants free quota."""
     grants_ns = _grants_ns(cell)
     if cell.denied:
         request_early(cell, min(cell.reported_ns + cell.table.interval_ns, grants_ns))

@@ -6,29 +6,30 @@
 # must not take longer the more keys there are, and no single call may hold up decisions or the event loop that it runs
 # in.
 #
-# Changed cells wait in queues (`dirty`, `urgent`). A batch holds a few hundred, so it may take many batches, one right
-# after the other, to report them all: a round. A round consists of the cells that were `dirty` when it began, which
-# then wait in `round`; cells that change meanwhile wait in `dirty` for the next round, an interval later. If they
-# joined the round in progress, a node with more busy keys than a batch holds would exchange without a pause: by the
-# time that the last cell is reported, the first ones have been used again. Only cells with a reason to be early join a
-# round: urgent cells that are due, and new keys. A cell that is reported out of its turn, and changes again, is in both
-# queues: the one that counts is the one whose number is in the cell's field `dirty` (`lanes.py`).
+# A cell is the node's record of one key. Changed cells wait in queues (`dirty`, `urgent`). A batch holds a few hundred,
+# so it may take many batches, one right after the other, to report them all: a round. A round consists of the cells
+# that were `dirty` when it began, which then wait in `round`; cells that change meanwhile wait in `dirty` for the next
+# round, an interval later. If they joined the round in progress, a node with more busy keys than a batch holds would
+# exchange without a pause: by the time that the last cell is reported, the first ones have been used again. Only cells
+# with a reason to be early join a round: urgent cells that are due, and new keys. A cell that is reported out of its
+# turn, and changes again, is in both queues: the queue that counts is the one whose number is in the cell's field
+# `dirty` (`lanes.py`).
 #
-# Each quiet cell has one promise: a moment at which it is looked at again. In a plain heap a promise that is replaced
-# stays until it would have been due: a busy key leaves one behind with each exchange, and with 100,000 keys removing
-# the dead ones took 5 to 13 ms in one call. So promises are kept in groups of cells of one limit that are due at one
-# moment. A cell refers to its group, and leaves it when it gets another promise. Then the heap has no dead promises,
-# the next due moment is exact, and a promise takes four bytes in C instead of 24 to 36.
+# Each quiet cell has one promise: a moment at which it is checked again. In a plain heap a promise that is replaced
+# stays until it would have been due: a busy key leaves one behind with each exchange, and with 100,000 keys it took 5
+# to 13 ms in one call to remove such dead promises. So promises are kept in groups of cells of one limit that are due
+# at one moment. A cell refers to its group, and leaves it when it gets another promise. Then the heap has no dead
+# promises, the next due moment is exact, and a promise takes four bytes in C instead of 24 to 36.
 #
-# To choose the group of a promise must take no search: only the OPEN_MAX groups that were begun last are considered. To
-# a group with MIXED_MAX members only cells are added that were reported together with the last one, because the
-# compiled kernel stores the data of quiet cells as differences to their group. Groups of one moment come in the order
-# in which they were begun; the order of cells of different limits that are due together does not matter, but is the
-# same in both twins.
+# Choosing the group of a promise must not take a search, so only the OPEN_MAX groups that were begun last are tried.
+# A group with MIXED_MAX members takes only cells that were reported together with its last one, because the compiled
+# kernel stores the data of quiet cells as differences to their group. Groups of one moment come in the order in which
+# they were begun; the order of cells of different limits that are due together does not matter, but is the same in
+# both twins (the kernels in C and Python).
 #
-# One call looks at LOOKS_MAX promises, and skips PASSED_MAX cells that were reported meanwhile. If more may be due it
-# returns that, and the syncer calls again after the loop's other work. One function has no such bound: at the end of
-# the process, all allowances are given up in one call.
+# One call makes at most LOOKS_MAX checks, and skips at most PASSED_MAX cells that were reported meanwhile. It returns
+# whether more may be due; then the syncer calls again after the loop's other work. One function has no such bound: at
+# the end of the process, all allowances are given up in one call.
 
 from __future__ import annotations
 
@@ -45,9 +46,9 @@ GROUP_MAX = 256
 """The most keys that may ever join one group of scheduled checks."""
 MIXED_MAX = 16
 """After this many keys have joined a group, only keys may join that were reported at the same moment as the last one.
-Keys that are alike take less memory."""
+Keys with similar numbers take less memory together."""
 OPEN_MAX = 8
-"""A key joins one of the last groups that were begun; this is how many of them are tried."""
+"""A key joins one of this many groups that were begun last, or begins a new group."""
 PROMISED_SHARE = 16
 """While more changed keys wait than a batch holds, 1/PROMISED_SHARE of the batch is reserved for keys without
 requests."""
@@ -79,8 +80,8 @@ class Group:
 class Agenda:
     """The schedule of checks of keys without requests: when each of them may have something to report.
 
-    A key has at most one scheduled check. Keys are kept in groups of the same moment; among groups of one moment, the
-    group begun first comes first.
+    A key has at most one scheduled check. Keys whose checks are due at the same moment form groups; of several groups
+    for one moment, the group begun first comes first.
     """
 
     __slots__ = ("_empty", "_group_of", "_groups", "_numbers", "_open")
@@ -202,9 +203,9 @@ def due_cells(
     other changed cells if there are at most `companions_max`.
 
     A regular exchange reserves up to half of its places for cells that are not urgent, so that a limit whose cells are
-    all urgent does not delay the others. It also reserves a part for cells without requests whose scheduled check is
-    due. With the first batch of a round (`begins`), urgent cells are taken however recent their last report is; later,
-    only those that are due.
+    all urgent does not delay the others. It also reserves some places for cells without requests whose scheduled check
+    is due. If `begins`, this is the first batch of a round, a series of batches that reports all changed cells: it
+    takes urgent cells however recent their last report is. A later batch takes only urgent cells that are due.
     """
     waiting = shard.dirty if early else shard.round
     cells: dict[Cell, None] = {}

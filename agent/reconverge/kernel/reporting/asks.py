@@ -2,11 +2,11 @@
 
 # Theory of operation.
 #
-# A request that the node's memory cannot settle may ask: it waits for the next batch to the hub and for its answer, a
-# few milliseconds in all. That batch leaves as soon as none is under way, without regard to the shortest interval; else
-# a request would wait for that interval and not for the hub. So a budget of the node bounds these exchanges: a batch
-# that leaves because of asks takes one exchange from the budget, and carries all asks there are. Beyond the budget no
-# request waits, and memory decides.
+# If the node's memory cannot settle a request, the request may ask: it waits for the next batch to the hub and for the
+# answer, a few milliseconds in all. That batch leaves as soon as no other is under way, even within the shortest
+# interval between exchanges; otherwise a request would wait for that interval and not for the hub. So a budget of the
+# node bounds these exchanges: a batch that leaves because of asks takes one exchange from the budget, and carries all
+# asks that there are. When the budget is used up no request waits, and memory decides.
 #
 # No request waits for a hub that does not answer. After an ask that got no answer, or an exchange that failed, asks to
 # that shard are in vain until it has answered again.
@@ -14,9 +14,9 @@
 # The exchange loop may be late: something else blocks its thread, or the cores have too much to do. It notes its turns
 # while a batch is under way, so that a process that stands still is not taken for a hub that is silent, or far away.
 #
-# Each answer and each failure wakes all requests that ask, and each checks whether it has its answer: its ask may have
-# been in an earlier batch. The next batch waits for these checks, for a moment (`exchanges.LOOKS_S`): for a key that is
-# kept at the hub the batch gives back all allowance that is not in use, also a grant that a request is about to charge.
+# Each answer and each failure wakes all requests that ask, and each of them checks whether it has its answer. The next
+# batch waits a moment for these checks (`exchanges.LOOKS_S`): if the hub keeps the free part of a key, the batch gives
+# back all allowance that is not in use, and so also a grant that a request is about to use.
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AskBudget:
         self.start_over()
 
     def start_over(self) -> None:
-        """Fills the budget, so that the next burst of exchanges may begin at once."""
+        """Fills the budget: as many exchanges as it holds may begin at once."""
         self._most = max(SECOND_NS, self.per_second * BURST_NS)
         """The most that the budget holds, in billionths of an exchange."""
         self._credit = self._most
@@ -86,20 +86,19 @@ class AskState:
         self.unread: dict[Asker, None] = {}
         """The set of requests that were woken by an answer and have not looked at it yet, as a dict."""
         self.met_ns = NEVER_NS
-        """When the hub's first answer came; NEVER_NS before. At first, a new hub grants no allowances on strict
-        limits."""
+        """When the hub's first answer came; NEVER_NS before. For a while after it, a new hub grants no allowances on
+        strict limits."""
         self.turned_ns = NEVER_NS
         """When the exchange loop last ran while a batch was under way; NEVER_NS if no batch is under way."""
         self.free_ns = -NEVER_NS
         """If no batch is under way: the moment since which none is."""
         self._stood_ns = 0
-        """For how many nanoseconds in all, up to its last run, the exchange loop did not run although it should
-        have."""
+        """For how many nanoseconds in all, up to its last run, the exchange loop was late."""
         self._stood_before_ns = 0
         """The value of `_stood_ns` when the last batch was taken."""
         self.distance_ns = 0
-        """How many nanoseconds an answer takes: the last round trip, or a recent shorter one, less the time for which
-        the exchange loop was late.
+        """How many nanoseconds an answer of the hub takes: the last round trip or a recent shorter one, less the time
+        by which the exchange loop was late.
 
         It is 0 until the second answer, because the first round trip also opens the connection."""
         self.away = 0
@@ -113,32 +112,32 @@ class AskState:
         return self._in_vain_ns == self.acked_ns
 
     def note_turn(self, now_ns: int) -> None:
-        """Notes that the exchange loop runs at `now_ns`, while a batch is under way."""
+        """Called when the exchange loop runs while a batch is under way: stores by how much the loop was late."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns = now_ns
 
     def note_taken(self, now_ns: int) -> None:
-        """Notes that the exchange loop takes, at `now_ns`, the batch with the cells that requests ask about."""
+        """Called when the exchange loop takes the batch that requests wait for: stores for how long it was late."""
         self._stood_ns += self._kept_waiting_ns(now_ns)
         self._stood_before_ns = self._stood_ns
 
     def note_free(self, now_ns: int) -> None:
-        """Notes that since `now_ns` no batch is under way any more."""
+        """Called when no batch is under way any more."""
         self._stood_ns += max(0, now_ns - self.turned_ns - TURN_NS)
         self.turned_ns, self.free_ns = NEVER_NS, now_ns
 
     def stood_by(self, now_ns: int) -> int:
-        """Returns for how many nanoseconds in all, until `now_ns`, the exchange loop did not run while requests waited.
+        """Returns for how many nanoseconds in all, until `now_ns`, the exchange loop kept requests waiting.
 
-        That is the time from an ask until the loop takes it into a batch, and the time by which the loop's turns were
-        late.
+        That is the time from an ask until the loop takes it into a batch, and the time by which the loop ran late while
+        a batch was under way.
         """
         if self.turned_ns < NEVER_NS:
             return self._stood_ns + max(0, now_ns - self.turned_ns - TURN_NS)
         return self._stood_ns + (self._kept_waiting_ns(now_ns) if self.under_way_ns >= NEVER_NS else 0)
 
     def without_standing_ns(self, round_trip_ns: int) -> int:
-        """Returns `round_trip_ns` of the last batch, less the time for which the exchange loop itself did not run."""
+        """Returns `round_trip_ns`, that of the last batch, less the time by which the exchange loop itself was late."""
         return max(0, round_trip_ns - (self._stood_ns - self._stood_before_ns))
 
     def _kept_waiting_ns(self, now_ns: int) -> int:
@@ -158,7 +157,7 @@ class AskState:
                 self.unread.pop(asker, None)
 
     def note_looked(self, asker: Asker) -> None:
-        """Notes that a request which was woken has looked at its answer."""
+        """Called when a woken request has looked for its answer."""
         self.unread.pop(asker, None)
 
     def forget_asker(self, asker: Asker) -> None:

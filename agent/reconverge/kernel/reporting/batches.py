@@ -11,10 +11,10 @@ from reconverge.kernel.reporting.requests import mark_dirty
 
 
 class Reports(tuple[CellReport, ...]):  # noqa: SLOT001  # it has an attribute beside its items
-    """The reports of one batch, in the order of their cells."""
+    """The reports of one batch: one for each cell, which has the counts of one key."""
 
     cells: list[Cell]
-    """The cells of the reports, in the same order."""
+    """The cell of each report, in the order of the reports."""
 
 
 def report_cells(
@@ -22,7 +22,7 @@ def report_cells(
 ) -> Reports:
     """Returns the reports of `cells`, each the counts of one key; calls `drop` for a cell that has nothing to report.
 
-    `indexes` gives each limit's name its index in the batch; this function adds the limits of the reports.
+    `indexes` maps a limit's name to the limit's index in the batch; this function adds limits that are missing there.
     """
     reported: list[Cell] = []
     reports: list[CellReport] = []
@@ -67,7 +67,7 @@ def _hear(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: int, now
 
 
 def look_again_at(cell: Cell, now_ns: int) -> bool:
-    """Returns what `look_again` returns: whether the key has something to report. Takes the limit's lock."""
+    """Takes the limit's lock, and returns whether the key has something to report, as `look_again` does."""
     return cell.table.lock.run(look_again, cell, now_ns)
 
 

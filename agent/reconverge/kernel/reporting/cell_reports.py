@@ -16,9 +16,8 @@ The hub's half is the merge rule (`reconverge_sync.merge`).
 #   and the cost is counted twice or never. Every number here is absolute.
 # - Ask for as much as was used: the allowance is an interval late, and a node that had no allowance has used nothing.
 # - Ask for all that is free: the first node gets it, and the next one refuses until it is given back.
-# - Keep an allowance until another node needs it: no node can ask for it. The hub only answers, and an idle node sends
-#   nothing. In the study behind the protocol, fleets that gave nothing back refused two thirds of what a central
-#   limiter admits.
+# - Keep an allowance until another node needs it: no node can ask for it, as the hub only answers, and an idle node
+#   sends nothing. In simulations, fleets that gave nothing back refused two thirds of what a central limiter admits.
 #
 # How it works. Use, allowance and capacity of a cell, on one node:
 #
@@ -30,18 +29,18 @@ The hub's half is the merge rule (`reconverge_sync.merge`).
 #
 # 1. `room = -1` sends every charge to the slow path from here on: nothing may be charged to an allowance that is about
 #    to be lowered.
-# 2. Demand is measured: a mean of the cost that was asked for per second, refused requests included, over about
-#    DEMAND_ARRIVALS requests, because use alone would never show the requests that a short allowance kept out.
+# 2. Demand is measured: the mean cost per second of all requests, refused ones included, over about DEMAND_ARRIVALS
+#    requests. Use alone would never show the requests that a small allowance kept out.
 # 3. The need is computed: the cost that is likely to be asked for until the next answer, with a margin; at least the
 #    cost that had to be refused. A key with less than DEMAND_FAINT requests in a window needs nothing.
 # 4. The allowance is lowered: the node keeps its need and its fair part of the capacity that no node needs, and gives
 #    back the rest; but only while the hub answers: a node that is cut off keeps its allowance until its lease is over.
 # 5. Counts, allowances and need are reported as they stand now.
 #
-# The hub replaces its record of this node by the report, raises the allowances, and answers with absolute numbers. The
-# node installs them (`apply_answer`); for a fixed window, the allowance only if the answer is about the window that the
-# node is in. The use of the other nodes is the total of the answer less the use that this node had *reported*: no total
-# contains its charges since.
+# The hub replaces its record of this node by the report, raises the allowances, and answers with its totals and the new
+# allowances. The node stores them (`apply_answer`); for a fixed window, it stores the allowance only if the answer is
+# about the window that the node is in. The use of the other nodes is the total in the answer less the use that this
+# node had *reported*: no total contains this node's charges since then.
 #
 # When the next report is made:
 #
@@ -50,8 +49,8 @@ The hub's half is the merge rule (`reconverge_sync.merge`).
 #   before this one is used up; if by the last answer nothing is free, only once nothing is left, after a pause that
 #   doubles up to an interval;
 # - for a quiet key at doubling distances, until it is forgotten; sooner while other nodes may lack the allowance that
-#   it holds (`_promise_follow_up`). Without a need of another node, no node lacks it: with a quota of five a minute, a
-#   key with a single request was reported 74 times until it was forgotten before that rule, and 8 times since.
+#   it holds (`_promise_follow_up`). If no other node has a need, none lacks it: with a quota of five a minute, a key
+#   with a single request is so reported 8 times until it is forgotten, and was 74 times without that rule.
 #
 # The bound rests on three facts, for all sizes: allowances are lowered before they are reported; only one batch of a
 # node is under way, so an answer never restores an allowance from before the last lowering; and an allowance is not
@@ -89,24 +88,25 @@ DEMAND_ARRIVALS = 8
 DEMAND_FAINT = 0.3
 """A key with fewer requests per window than this needs no allowance."""
 BASE_SLACK = 0.8
-"""A node lowers the allowance with which it begins each window if its share of the capacity is less than this part of
-it."""
+"""A node lowers its base, the allowance with which it begins each window, if its fair share of the capacity is less
+than this fraction of the base."""
 BUCKET_MARGIN = 1.1
-"""On a bucket, a node needs an allowance by which its part of the bucket drains at its demand times this factor."""
+"""On a bucket, a node needs so much allowance that its part of the rate is this factor times its demand."""
 ALONE_INTERVALS_MAX = 32
 """The most sync intervals between two checks of a key without requests while no other node needs this node's allowance.
-The next node in need may have to wait for as long."""
+A node that comes to need it may have to wait for as long."""
 SURPLUS_SHARE = 0.03
-"""An unused allowance of this share of the capacity or more is worth an early exchange when other nodes may lack it."""
+"""An unused allowance of at least this fraction of the capacity is worth an early exchange if other nodes may lack
+it."""
 TIGHT_SHARE = 0.25
-"""Other nodes may lack allowances when less than this share of the capacity is free."""
+"""Other nodes may lack allowances when less than this fraction of the capacity is free."""
 SURPLUS_CHECKS = 8
 """How often per sync interval a node looks for unused allowances that are worth an early exchange."""
 SURPLUS_AFTER = 3
 """A node begins to look for unused allowances when 1/SURPLUS_AFTER of the sync interval is over."""
 ROOM_INTERVALS_MAX = 16
-"""The most sync intervals until a key that the hub had no room to store is reported again; at first it is one
-interval."""
+"""A key for which the hub had no room is reported again after one sync interval, and then after a pause that doubles up
+to this many intervals."""
 
 
 def report_cell(cell: Cell, limit_index: int, now_ns: int, in_touch: bool) -> CellReport | None:
@@ -220,7 +220,7 @@ def _leaves(cell: Cell, in_touch: bool) -> bool:
 
 
 def unreport_cell(cell: Cell, report: CellReport) -> None:
-    """Takes back a report that got no answer: queues the key again, and cancels an eviction of the key."""
+    """Takes back a report that got no answer: queues the key for another report, and cancels an eviction of the key."""
     if report.forgotten:
         let_stay(cell)
     else:
@@ -294,7 +294,7 @@ def _back_off(cell: Cell, answer: CellAnswer, raised: int) -> None:
 
 
 def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *, same_epoch: bool) -> bool:
-    """Stops reports of a key's charges for a while if no node needs them; returns whether it has stopped them."""
+    """Stops reports of charges to a key for a while if no node needs them; returns whether they have stopped."""
     asks = _asks(cell)
     if not same_epoch or cell.fresh or cell.urgent or cell.leaving or cell.unconfirmed:
         return False
@@ -314,8 +314,8 @@ def _falls_silent(cell: Cell, report: CellReport, headroom: int, now_ns: int, *,
 def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
     """Returns `answer`, with its allowances scaled down if the capacity has fallen since the answered report.
 
-    The allowances stay the same parts of the capacity. It may have fallen because the limit was changed, or because the
-    key was moved to another plan; see `table/changes.py`.
+    The allowances fall in the same proportion as the capacity. That may have fallen because the limit was changed, or
+    because the key has moved to another plan; see `table/changes.py`.
     """
     table = cell.table
     capacity, before = table.capacity, answer.capacity
@@ -330,20 +330,20 @@ def as_lowered(cell: Cell, answer: CellAnswer) -> CellAnswer:
 
 
 def _holds(cell: Cell, report: CellReport, answer: CellAnswer, raised: int) -> bool:
-    """Returns whether the hub's ledger has an allowance or a need of this node on this key, after `answer`."""
+    """Returns whether the hub's ledger contains an allowance or a need of this node for this key after `answer`."""
     held = raised > 0 if floats(cell) else answer.allowance > 0
     return bool(held or _goes_back(cell, report) or answer.base or answer.overdraft or report.need_milli)
 
 
 def _goes_back(cell: Cell, report: CellReport) -> bool:
-    """Returns whether the hub's ledger still has an allowance that this node has given up since `report`."""
+    """Returns whether the hub's ledger still contains an allowance that this node has given up since `report`."""
     return keeps_no_allowance(cell) and report.allowance > 0
 
 
 def _wait_for_room(cell: Cell, now_ns: int) -> None:
     """Handles the hub's answer that it cannot store this key: drops the allowances, and schedules a later report.
 
-    A key about which the hub has never answered otherwise keeps the cold allowance of its policy.
+    If the hub has never given another answer about the key, the key keeps its policy's cold allowance, for new keys.
     """
     table = cell.table
     cell.shard.not_taken += 1
@@ -420,10 +420,10 @@ def _promise_follow_up(cell: Cell, report: CellReport, headroom: int, now_ns: in
 
 
 def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
-    """Returns when a node that may hold no unused allowance on a key should give back what it does not need.
+    """Returns when to report a key on which this node may hold no unused allowance (`keeps_spare` is False).
 
     An allowance that no request has asked for goes back at once; an allowance that a request has asked for counts as
-    used as soon as it is granted. Use that has expired since is reported when it amounts to a whole request.
+    used as soon as it is granted. Use that has expired is reported when it amounts to a whole request.
     """
     table = cell.table
     if headroom > 0 or cell.base > 0 or cell.overdraft > 0 or cell.need_milli > 0:
@@ -435,7 +435,7 @@ def _settles_ns(cell: Cell, headroom: int, now_ns: int) -> int:
 
 
 def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
-    """Stores the demand on all nodes from `answer`, by which the policy judges whether the key is calm."""
+    """Stores the demand on all nodes from `answer`; the policy uses it to judge whether the key is calm."""
     cell.nodes = max(1, answer.nodes)
     cell.fleet_demand = float(answer.demand_milli) / 1000
     if answer.epoch == cell.epoch:
@@ -449,9 +449,9 @@ def _hear_of_demand(cell: Cell, answer: CellAnswer) -> None:
 
 
 def _measure_demand(cell: Cell, now_ns: int) -> None:
-    """Updates the cell's demand: the mean cost per second that requests ask for, over about DEMAND_ARRIVALS requests.
+    """Updates a key's demand: the mean cost per second of all requests, over about DEMAND_ARRIVALS requests.
 
-    Older requests have less weight in the mean, by an exponential function of their age.
+    The weight of a request in the mean falls exponentially with its age.
     """
     table = cell.table
     elapsed_s = seconds(now_ns - cell.measured_ns)
@@ -501,7 +501,7 @@ def _need(cell: Cell, used: int, *, early: bool) -> float:
 
 
 def _need_of_slots(cell: Cell, used: int) -> float:
-    """Returns how many more slots this node is likely to need: its recent peak less `used`, and some to grow.
+    """Returns how many more slots this node is likely to need: its recent peak less `used`, plus a margin.
 
     The rate of requests does not show the need, as a request may last for a millisecond or for an hour.
     """
@@ -519,10 +519,10 @@ def _expected(cell: Cell) -> float:
 
 
 def _lower_allowances(cell: Cell, used: int, need: float) -> None:
-    """Lowers a key's allowances to its use, its need, and a fair part of the capacity that no node needs.
+    """Lowers a key's allowance to its use, its `need`, and a fair part of the capacity that no node needs.
 
-    That capacity is the one of the hub's last answer. If the free part of the limit stays at the hub, all allowance
-    that is not in use goes back.
+    The hub's last answer shows how much no node needs. If the hub keeps the free part of the limit (`at_hub`), all
+    allowance that is not in use goes back. Also lowers the base allowance and the overdraft.
     """
     table = cell.table
     if not table.keeps_spare:
@@ -566,9 +566,9 @@ def keep_overdraft_within(cell: Cell, part: int, used: int) -> None:
 
 
 def _kept(cell: Cell, need: float, needs: float) -> float:
-    """Returns the unused allowance to keep on a key, by the need and its part (`need` of `needs`) of what is free.
+    """Returns how much unused allowance to keep on a key: its `need`, and a part of the free capacity beyond all needs.
 
-    What is free is the capacity that no node had used at the hub's last answer.
+    `needs` is the need of all nodes. Free is the capacity that no node had used at the hub's last answer.
     """
     left = max(0.0, cell.capacity - cell.fleet_used)
     share = need / needs if needs > 0 else 0.0

@@ -15,7 +15,7 @@ SORTED_MAX: Final = 1024
 
 
 class LimitInterval(NamedTuple):
-    """The time between two exchanges of a limit's cells: the regular interval and the shortest one, in nanoseconds."""
+    """The times between two reports of a limit's keys, in nanoseconds: the regular interval, and the shortest time."""
 
     interval_ns: int
     interval_min_ns: int
@@ -41,7 +41,7 @@ class Later:
         return any(due is None or interval_ns in due for interval_ns in self.intervals_ns)
 
     def sort(self, waiting: Lanes, due: Container[int] | None, most: int) -> bool:
-        """Defers the keys in `waiting` that are not due, and moves up to `most` deferred keys, now due, to `waiting`.
+        """Takes the keys that are not due out of `waiting`, and puts up to `most` deferred keys that are due into it.
 
         `due` has the sync intervals, in nanoseconds, of the limits that are due; None means all limits. Returns whether
         more deferred keys are due.
@@ -87,7 +87,7 @@ class Later:
 
 
 def hold_back(shard: ShardFields, due: Container[int], now_ns: int, held: list[Cell]) -> None:
-    """Moves urgent keys of a shard that were reported too recently to `held`; `let_ask_again` puts them back.
+    """Moves to `held` those urgent keys of a shard that were reported too recently; `let_ask_again` puts them back.
 
     Keys of limits with a sync interval in `due` stay: the regular exchange reports them, however recent their last
     report is.

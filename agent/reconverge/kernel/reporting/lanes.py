@@ -2,15 +2,15 @@
 
 # Theory of operation.
 #
-# A batch holds a few hundred cells, and a node may have a hundred thousand changed cells, most of them keys of one
-# limit: a stranger sends requests for all its keys, or a job goes through all customers. In one queue a change of
-# another limit would wait for all of these, and the other nodes would decide without it meanwhile. So each limit has a
-# lane, a queue of its own, in which the order is first come, first served; and the lanes take turns in cycles, in which
-# each gives up to TURN cells. A cycle covers the lanes that existed at its beginning, the oldest first, so that the
-# first cell of a lane waits for at most two turns of every other limit, however many cells that limit has. A cycle that
-# is not at its end goes on with the next batch: otherwise the oldest lanes would fill all batches when there are many
-# limits. A lane is made with its first cell and removed with its last one: a limit without changes costs nothing here,
-# and is not kept alive. With one limit, all of this is one queue.
+# A batch holds a few hundred cells (records of keys), and a node may have a hundred thousand changed cells, most of
+# them of one limit: an attacker sends requests for all its keys, or a job goes through all customers. In one queue a
+# change of another limit would wait for all of these, and the other nodes would decide without it meanwhile. So each
+# limit has a lane, a queue of its own, in which the order is first come, first served; and the lanes take turns in
+# cycles, in which each gives up to TURN cells. A cycle covers the lanes that existed at its beginning, the oldest
+# first, so that the first cell of a lane waits for at most two turns of every other limit, however many cells that
+# limit has. A cycle that is not at its end goes on with the next batch: otherwise the oldest lanes would fill all
+# batches when there are many limits. A lane is made with its first cell and removed with its last one: a limit without
+# changes costs nothing here, and is not kept alive. With one limit, all of this is one queue.
 #
 # Deciding threads append while the exchanging thread takes, each without the other's lock. So a cell may be appended to
 # a lane that the exchanging thread has just found empty. Both threads check afterwards: the exchanging thread removes
@@ -37,10 +37,10 @@ class Lanes:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
-        """The number of this queue; a cell that waits in the queue has it in `Cell.dirty`. A queue with the number 0
-        does not mark its cells."""
+        """The number of this queue. A cell that waits in the queue has that number in its field `dirty`, unless it is
+        0."""
         self._lanes: dict[Limited, deque[Cell]] = {}
-        """The lane of each limit, which has the limit's cells in order. No lane is empty."""
+        """The lane of each limit: a queue of the limit's cells. No lane is empty."""
         self._cycle: list[Limited] = []
         """The limits that still have a turn in this cycle, the next limit at the end."""
         self._left = TURN
@@ -103,10 +103,10 @@ class Lanes:
         return self._cycle.pop()
 
     def _take_last(self, lane: deque[Cell]) -> Cell:
-        """Takes the cell of a `lane` that has no other.
+        """Takes the only cell out of `lane` and returns it.
 
-        The lane is removed first, so that no lane in the queue is ever empty; cells that another thread has appended
-        meanwhile are queued again.
+        Removes the lane first, so that no lane in the queue is ever empty. Queues cells again that another thread has
+        appended to the lane meanwhile.
         """
         self._lanes.pop(self._end_turn(), None)
         cell = lane.popleft()

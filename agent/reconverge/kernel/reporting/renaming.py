@@ -26,9 +26,10 @@ def say_again(cell: Cell) -> None:
 
 
 def begin_under_new_name(cell: Cell, hub_remembers: bool, now_ns: int) -> None:
-    """Drops a key's allowances, because its node gets a new name; later use is reported under that name.
+    """Drops a key's allowances, because the node gets a new name, under which it reports later use.
 
-    If `hub_remembers`, subtracts the use that the hub has confirmed, which it goes on counting under the old name.
+    If `hub_remembers`, also subtracts the use that the hub has confirmed: the hub goes on counting that use under the
+    old name.
     """
     table = cell.table
     cell.room = -1
@@ -68,7 +69,7 @@ def give_up_allowance(cell: Cell, now_ns: int) -> None:
 def forget_confirmed(cell: Cell, now_ns: int) -> None:
     """Subtracts from a key's counts the use that the hub goes on counting under an old name or after a last report.
 
-    Until the hub's next answer, that use counts as use of other nodes. A bucket keeps it: there it counts twice, but it
-    drains before long.
+    Until the hub's next answer, that use counts as use of other nodes. From a bucket nothing is subtracted: there the
+    use counts twice until it has drained.
     """
     cell.table.meter.disown(cell, now_ns)

@@ -4,23 +4,24 @@
 #
 #     function        called when                                what it sets            when the cell is reported
 #     mark_dirty      something has changed                      dirty, in a lane        with the next regular exchange
-#     report_soon     a decision has charged or refused          dirty; wants a runner   likewise
+#     report_soon     a decision has charged or refused          dirty; wakes the loop   likewise
 #     take_interest   a key was looked at, and not charged       as report_soon          likewise; if new, at once
 #     ask_early       headroom is below the low-water mark       urgent, unless in vain  ahead of time
 #     request_early   a report must not wait                     urgent, early_ns        at that moment
 #     ask_at_once     a request waits for the answer             urgent; shard asks      as soon as none is under way
 #
 # Each answer sets the low-water mark (`cell_reports.apply_answer`); `table/slow_path.py`, and `table/waiter.py` for
-# requests that wait, compare the headroom with it. To ask early is in vain while the fleet has nothing left.
+# requests that wait, compare the headroom with it. Asking early is in vain while the fleet has nothing left.
 #
 # A key that the hub has never answered for is `fresh`: it waits in a queue of its limit (`kernel/newcomers.py`), from
 # which each exchange takes a few. A decision never exchanges, nor does it wake the exchange loop under the lock: it
 # notes that the loop must be woken (`kernel/node.py`).
 #
-# Waking the loop is dear: it took four fifths of the time of the first charge after a report. So the loop publishes
-# when it will next look by itself (`Syncer.looks_ns`), and before which moments no exchange begins, regular or ahead of
-# time. A decision that needs no exchange before the loop looks does not wake it. Other decisions do: those that cannot
-# wait for the regular exchange, those that ask, and the first charge after the loop had nothing to do for an interval.
+# Waking the loop is expensive: it took four fifths of the time of the first charge after a report. So the loop
+# publishes when it will next wake by itself (`Syncer.looks_ns`), and before which moments it begins no exchange,
+# regular or ahead of time. A decision that needs no exchange before that does not wake the loop. Other decisions do:
+# those that cannot wait for the regular exchange, those that ask, and the first charge after the loop had nothing to do
+# for an interval.
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from reconverge.clock import MILLISECOND_NS, NEVER_NS
 from reconverge.kernel.cell import Cell, Shard
 
 GRANTED_NS = 50 * MILLISECOND_NS
-"""The nanoseconds for which an allowance is kept for the waiting request that it was granted for. The thread of the
+"""For how many nanoseconds an allowance is kept for the waiting request for which the hub granted it. The thread of the
 request may not run at once."""
 GRANTED_AGAIN_NS = MILLISECOND_NS
 
@@ -59,7 +60,7 @@ def report_soon(cell: Cell, now_ns: int) -> None:
 
 
 def stay_silent(cell: Cell, now_ns: int) -> None:
-    """Wakes the exchange loop after a charge that is not reported, unless a loop runs that will check the key later."""
+    """Called after a charge that is not reported: wakes the exchange loop, unless the loop will check the key later."""
     if now_ns >= cell.shard.attended_until_ns:
         _want_wake(cell)
 
@@ -108,9 +109,9 @@ def request_early(cell: Cell, when_ns: int) -> None:
 
 
 def report_recalled(cell: Cell, needs_milli: int, now_ns: int) -> None:
-    """Requests an early report of a key if this node holds an allowance on the key, because another node lacks that.
+    """Requests an early report of a key on which this node holds an allowance, because another node lacks capacity.
 
-    `needs_milli` are the needs of all nodes together, in thousandths of cost.
+    `needs_milli` is what all nodes together need, in thousandths of cost.
     """
     table = cell.table
     if not table.silence_ns or cell.allowance + cell.base <= 0 or now_ns - cell.reported_ns < table.interval_ns:
@@ -149,10 +150,10 @@ def ask_at_once(cell: Cell, now_ns: int) -> bool:
 
 
 def without_granted(shard: Shard, cells: Sequence[Cell], now_ns: int) -> list[Cell]:
-    """Returns those of `cells` to report now; postpones each cell whose allowance a woken request is about to charge.
+    """Returns those of `cells` to report now; postpones each cell whose allowance a woken request is about to use.
 
-    The thread of that request has not run yet: a report now would give the allowance back to the hub. The postponed
-    cells are reported a moment later.
+    The thread of that request has not run yet, so a report now would give the unused allowance back to the hub. The
+    postponed cells are reported a moment later.
     """
     reported = []
     for cell in cells:
@@ -186,7 +187,7 @@ def _want_wake(cell: Cell) -> None:
 
 
 def _is_refused(cell: Cell) -> bool:
-    """Returns whether the cell counts all keys beyond `keys_max` together, and its limit is strict and so refuses them.
+    """Returns whether the cell counts all keys beyond `keys_max` together and refuses them, as its limit is strict.
 
     A key that is counted with other keys now, and by itself before or after, could exceed its limit.
     """

@@ -3,31 +3,31 @@
 # Theory of operation.
 #
 # The problem. By the rule of `cell_reports.py` a key that is charged in each interval is reported in each interval, and
-# a key that is charged once is looked at again after T, 2T, 4T. With a thousand keys of a million an hour, none of them
+# a key that is charged once is checked again after T, 2T, 4T. With a thousand keys of a million an hour, none of them
 # nearly used up, that was 3.25 reports for each request: the hub worked as much as if every request had asked it. Two
-# thirds of these reports were looks, and none of them changed a decision.
+# thirds of these reports came from such checks, and none of them changed a decision.
 #
 # How it works. Deciding whether a threshold is reached takes k · log 1/ε messages for k nodes (Cormode, Muthukrishnan
-# and Yi, SODA 2008), and not one message for each charge. So after an answer a cell is *comfortable* if its headroom is
-# several times what it needs, and the fleet has several times what all nodes need. While it is comfortable, a charge
-# neither marks the cell nor calls for an exchange. The cell is reported when
+# and Yi, SODA 2008), and not one message for each charge. So after an answer a cell (a key's record) is *comfortable*
+# if its headroom is several times what it needs, and the fleet has several times what all nodes need. While it is
+# comfortable, a charge neither queues the cell for a report nor calls for an exchange. The cell is reported when
 #
 #     an eighth of the headroom is used                  `speaks_below`: the next charge is the first to be reported
 #     its headroom passes the low-water mark             as ever
 #     the longest silence is over                        `silence_ns`: ten seconds, or a sixteenth of the window
 #     its window begins                                  each window has to be granted anew
 #
-# Why the bound holds. Silence changes when a report is made, and nothing in it: counts are absolute, the allowance is
-# lowered before it is reported, and a node admits no more than its allowance. A node that dies in silence takes its
-# whole allowance along, which contains the use that it did not report.
+# Why the bound holds. Silence changes when a report is made, and nothing in the report: counts are sums, the allowance
+# is lowered before it is reported, and a node admits no more than its allowance. If a node dies in silence, its whole
+# allowance counts as used, and that contains the use that it did not report.
 #
 # What it costs. The headrooms of all nodes sum to at most what is left, so the hub's total lacks an eighth of what is
 # left at most, and the charges of one interval. Another node that comes to lack something gets it when the cell is
 # reported, which takes the longest silence at worst. So a cell is not comfortable while a quarter of the capacity or
 # less is free of all needs; nor if its limit has few requests for each node, whose allowances move as a whole.
 #
-# A fixed window that is used up has no news before its end, except that its node still has requests. Its refusals mark
-# nothing, and it is reported once in the longest silence.
+# A fixed window that is used up has no news before its end, except that its node still has requests. Refused requests
+# do not queue its key, which is reported once in the longest silence.
 #
 # Silent cells are looked at on a grid of GRID_PARTS moments for each longest silence, so that they share batches. Each
 # node has its own phase, or all processes of a machine, which share the monotonic clock, would exchange together.
@@ -44,22 +44,22 @@ NEEDS_MIN: Final = 4
 """Charges may go unreported only if the cost that the node may still admit is this many times the cost expected until
 the next answer. The capacity that no node has used must be as many times the cost expected on all nodes."""
 FREE_SHARE: Final = 0.25
-"""Charges may go unreported only while this share of the capacity is left beyond the needs of all nodes. The hub must
-also have this share of what is left for nodes that hold nothing."""
+"""Charges may go unreported only while this fraction of the capacity is left beyond the needs of all nodes. Of the
+unused capacity, this fraction must be granted to no node."""
 BASE_MARGIN: Final = 1.5
 BASE_SHARE: Final = 0.8
 """Charges in a fixed window may go unreported only if the node begins the next window with an allowance of BASE_MARGIN
-times its demand. BASE_SHARE of the node's share of the capacity is enough, too. So the node goes on if the hub is away
+times its demand, or of BASE_SHARE of its fair part of the capacity. So it can go on admitting if the hub is away
 then."""
 GRID_PARTS: Final = 8
 """Keys that are not reported for a while are checked at multiples of the longest silence divided by this number."""
 
 
 def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:
-    """Returns whether no node lacks anything of this key, nor will before the longest silence is over.
+    """Returns whether charges to a key may go unreported, because no node will lack capacity of it meanwhile.
 
-    `headroom` is the cost that the node may still admit, after an answer about the present window; `expected` is the
-    cost that is likely to be asked for on this node until the next answer.
+    `headroom` is the cost that the node may still admit by the hub's answer about the present window; `expected` is the
+    cost of the requests that this node expects until the next answer.
     """
     table = cell.table
     if not _may_be_silent(cell) or cell.ask or cell.reserved or not cell.held:
@@ -78,9 +78,9 @@ def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:
 
 
 def is_used_up(cell: Cell) -> bool:
-    """Returns whether a key has used up its fixed window, by the hub's last answer about that window.
+    """Returns whether a key's fixed window is used up, by the hub's last answer, so that reports bring nothing.
 
-    False for a limit of few requests, and if the node would begin the next window with too little.
+    False if the quota is a few requests, and if the node would begin the next window with too small an allowance.
     """
     table = cell.table
     if not table.meter.aligned or cell.capacity - cell.fleet_used >= table.unit or not _may_be_silent(cell):
@@ -97,7 +97,7 @@ def _may_be_silent(cell: Cell) -> bool:
 
 
 def _begins_well(cell: Cell, needs: float) -> bool:
-    """Returns whether the node begins the key's next window with enough allowance; all nodes need `needs`."""
+    """Returns whether the node begins the key's next window with enough allowance; `needs` is all nodes' need."""
     table = cell.table
     if not table.meter.aligned or table.small_allowances:
         return True
@@ -107,18 +107,20 @@ def _begins_well(cell: Cell, needs: float) -> bool:
 
 
 def speaks_below(cell: Cell) -> int:
-    """Returns the headroom, the cost that may still be admitted, below which a key that was not reported is reported.
+    """Returns the headroom (the cost that may still be admitted) below which charges to the key are reported again.
 
-    It is seven eighths of the headroom after the hub's last answer; `cell.LOW_WATER` is six tenths of that.
+    It is seven eighths of the headroom after the hub's last answer, computed from the low-water mark, which is six
+    tenths of that (`cell.LOW_WATER`).
     """
     return cell.low_water + cell.low_water * 11 // 24
 
 
 def looks_ns(cell: Cell, now_ns: int, *, asks: bool) -> int:
-    """Returns when to check a key that is not reported, in monotonic nanoseconds.
+    """Returns when to check a key whose charges are not reported, in monotonic nanoseconds.
 
-    That is after the longest silence, or after as long as no request has come if that is longer, on a grid of moments.
-    A key with an allowance for the next window is checked soon after its window if requests ask the hub.
+    That is after the longest silence or, if longer, after as much time as the key has had no request; rounded up to a
+    grid of moments. If requests ask the hub (`asks`), a key with an allowance for the next window is checked soon after
+    its present window ends.
     """
     table = cell.table
     silence_ns = table.silence_ns

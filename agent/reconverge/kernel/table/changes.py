@@ -6,11 +6,11 @@
 # the allowances of all nodes sum to the new capacity at most as soon as every node has changed. Only the hub raises
 # allowances, once the last node has reported the larger capacity; until then the smallest capacity of all nodes counts.
 #
-# An answer to a report from before the change may be under way: its grants are by the larger capacity. They are lowered
-# likewise when the answer comes (`cell_reports.as_lowered`); otherwise the allowance would be as large as before until
-# the next exchange. In general: no node holds a larger part of its capacity than the hub has granted it of the capacity
-# that the node had reported. These parts sum to one at most, as the hub grants by the smallest capacity of all, and no
-# change of a node makes its own part larger.
+# An answer to a report from before the change may be under way: its allowances were granted by the larger capacity. The
+# node lowers them in the same way when the answer comes (`cell_reports.as_lowered`); otherwise the allowance would be
+# as large as before until the next exchange. In general: a node's allowance is never a larger fraction of its capacity
+# than it was of the capacity by which the hub has granted it. These fractions sum to one at most, as the hub grants by
+# the smallest capacity of all nodes, and no change on a node makes its own fraction larger.
 #
 # Allowances of paced limits are parts of a rate, and the same holds for them: a node's rate is its quota times its
 # part. The debt and the stored permits are rescaled, see `algorithms/paced.py`.
@@ -30,8 +30,8 @@ from reconverge.kernel.table.state import LimitState, allowance_alone
 from reconverge.limit.limit import Limit
 
 CHANGEABLE: Final = frozenset({"quota", "burst", "soft", "max_debt", "costs"})
-"""The fields of a limit that may change while it is in use. The other fields define how requests are counted: two
-limits that differ in them are counted apart."""
+"""The fields of a limit that may change while it is in use, as they define how much it admits. The other fields define
+how requests are counted: limits that differ in these do not share their counts."""
 
 
 def counted_otherwise(one: Limit, other: Limit) -> list[str]:
@@ -60,7 +60,7 @@ def why_not(table: LimitState, limit: Limit) -> str | None:
 
 
 def bring_up_to(table: LimitState, now_ns: int) -> list[Cell]:
-    """Computes all keys' counts as of `now_ns`, by the limit that is still in force; returns the cells with them."""
+    """Brings the counts of all keys up to `now_ns` by the limit still in force; returns all cells (counts of a key)."""
     cells = table.all_cells()
     for cell in cells:
         table.edges.advance(cell, now_ns)
@@ -73,9 +73,9 @@ def _parts(unit: int) -> str:
 
 
 def note_lowering(table: LimitState, before: int, now_ns: int) -> None:
-    """If the capacity has fallen from `before`, notes that, so that answers to earlier reports are scaled down.
+    """If the capacity was larger before (`before`), stores that, so that answers to earlier reports are scaled down.
 
-    After several changes within a lease, the largest of the earlier capacities is noted, which may scale an answer down
+    After several changes within a lease, stores the largest of the earlier capacities, which may scale an answer down
     too much. A change more than a lease ago is ignored, because an answer that comes so late grants nothing.
     """
     if table.capacity >= before:
@@ -112,7 +112,7 @@ def adapt_to_quota(table: LimitState, cell: Cell, before: int, former: PacedTerm
 
 
 def adapt_to_policy(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Adapts a key's counts to the table's new policy: the key keeps at most this node's part of all overdrafts."""
+    """Adapts a key to its limit's new policy: lowers its overdraft to this node's part of the policy's overshoot."""
     cell.room = -1
     policy = table.policy
     if policy.overshoot_milli != UNBOUNDED:

@@ -25,7 +25,7 @@ class HeldSlots(Protocol):
 
 
 def mark(table: LimitState, cell: Cell) -> Mark:
-    """Returns the mark of a charge that is made to a key now, by which a later correction finds the charge."""
+    """Returns a reference to the charge that is made to a key now, by which a later correction finds it."""
     return Mark(cell, cell.epoch, cell.reset_us, table.meter.look(cell))
 
 
@@ -42,10 +42,10 @@ def reset_at(table: LimitState, key: str, now_ns: int) -> None:
 
 
 def date_reset_at(table: LimitState, key: str, moment_ns: int, now_ns: int) -> bool:
-    """Sets the moment of a key's last reset for all nodes to `moment_ns`; the latest moment of any node counts.
+    """Sets the moment of a key's last reset to `moment_ns`, for all nodes; the latest moment that any node sets counts.
 
-    Returns False if this node cannot report the moment: before it knows the hub's clock, or if the key shares a count
-    with others.
+    Returns False if this node cannot report the moment: before it knows the hub's clock, or if the key is counted
+    together with others for want of room.
     """
     cell = look_up(table, key, now_ns)
     if cell is table.overflow or not (cell.shard.alone or cell.heard or cell.shard.acked_ns > -NEVER_NS):
@@ -104,7 +104,7 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
 
 
 def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
-    """Gives `cost` back to a key: to its current window as far as its use there goes, the rest to the window before."""
+    """Gives `cost` back to a key: as much as it has used in its current window there, the rest in the window before."""
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     current = table.meter.returnable(cell, cost)
@@ -130,8 +130,7 @@ def take_at_once(table: LimitState, key: str, cost: int, held: HeldSlots, now_ns
 def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
     """Gives back the slots in `held`; returns whether this call gave them back. A second call does nothing.
 
-    If the table does not have the cell any more, it has no such slots: in a forked child they belong to the parent
-    process.
+    If the table does not have the cell any more, as in a forked child, the slots belong to the parent process.
     """
     cell, cost = held.cell, held.cost
     if cell is None or cost == 0:
@@ -166,11 +165,11 @@ def release_at(table: LimitState, held: HeldSlots, now_ns: int) -> bool:
 
 
 def _yielded(cell: Cell, returned: int) -> int:
-    """Returns how many of the `returned` slots this node gives up, for the node whose ask at the hub is oldest.
+    """Returns how many of the `returned` slots this node gives up, for the node that has asked the hub for the longest.
 
     Otherwise a busy node would take each slot again, and the other node would wait for ever, as no window ends. A node
-    with no more than its part of all slots gives up none, unless the oldest ask is for several slots, for which one
-    node's part may never be enough.
+    with no more than its fair part of all slots gives up none, unless the other node asks for several slots at once,
+    for which one node's part may never be enough.
     """
     if cell.reserved == 0 or cell.shard.alone:
         return 0

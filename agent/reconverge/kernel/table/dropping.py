@@ -1,15 +1,16 @@
-"""Drops tables of contract plans that are no longer declared, once no key is in them; see `tiers.py`."""
+"""Drops the tables of quotas that no contract plan has any more, once no key is in them; see `tiers.py`."""
 
 # Theory of operation.
 #
-# The problem. Each quota of a limit has a table on each node, and quotas are edited: after 1,500 edits there were 1,501
-# tables, of which one was in use. A thread may have found a table just before it is dropped, and use it afterwards. The
-# charges of that thread must count, and be reported.
+# The problem. Each quota of a limit has a table (its keys and counts) on each node, and quotas are edited: after 1,500
+# edits there were 1,501 tables, of which one was in use. So unused tables are dropped. But a thread may have found a
+# table just before it is dropped, and use it afterwards. The charges of that thread must count, and be reported.
 #
-# How it works. A table is dropped when it has no cell and another table has its name at the hub; that table takes over
-# its charges there. A dropped table is not destroyed: code that still holds it can send it a request, and then the node
-# takes it back before it has its first new cell. Until then the compiled kernel leaves it to Python, whose `look_up`
-# calls `fetch`. As long as any code holds the table, the node finds it by its name, so that no two have one name.
+# How it works. A table is dropped when it has no keys and another table has the same name at the hub; that table takes
+# over the sums of its charges. A dropped table is not destroyed: code that still refers to it can send it a request,
+# and then the node takes it back before it has its first new key. Until then the compiled kernel leaves it to Python,
+# whose `look_up` calls `fetch`. As long as any code refers to the table, the node finds it by its name, so that no two
+# tables have one name.
 #
 # The tables of one limit share a memory of evicted keys. The last of these tables stays until the memory has faded.
 #
@@ -29,7 +30,7 @@ from reconverge.kernel.table.lookup import drop_unused
 from reconverge.kernel.table.table import Table
 
 GROUPS_LOOKED_AT: Final = 32
-"""How many groups of keys one call checks on a node without a hub, where no other code drops idle keys."""
+"""How many groups of keys one call checks for idle keys on a node without a hub, where no other code drops them."""
 DROPPED_AT_ONCE: Final = 100
 """The most tables that one call drops, which takes about a millisecond."""
 
@@ -64,7 +65,7 @@ class Dropped:
             table.share_lock(table.tiers[0].lock if table.tiers else Lock(table.kernel))
 
     def drop(self, names: Iterable[str]) -> set[str]:
-        """Drops the tables among `names` that have no keys; returns those of `names` that are not declared any more.
+        """Drops those tables in `names` that have no keys; returns the names that belong to no table any more.
 
         Drops at most DROPPED_AT_ONCE tables. Only the thread of the exchange loop calls it.
         """

@@ -1,4 +1,4 @@
-"""The grounds of a decision (`limit`, `remaining`, `retry_after`, ...), and the use of a key.
+"""Computes the grounds of a decision (`limit`, `remaining`, `retry_after`, ...) and the use of a key.
 
 No function charges anything. The caller holds the lock, except for `usage_as_it_stands`.
 """
@@ -16,7 +16,7 @@ from reconverge.kernel.reporting.silence import is_used_up
 from reconverge.kernel.table.state import LimitState
 
 VAIN_INTERVALS = 10
-"""The sync intervals after which a node reports a key without free quota again, if requests for it still come."""
+"""After this many sync intervals a node reports a used-up key again, if it still gets requests for the key."""
 
 
 def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int, *, charged: bool = True) -> Decision:
@@ -42,7 +42,7 @@ def explain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int
 def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: int) -> bool:
     """Returns whether no answer of the hub would change the decision about `cost`, which has not been charged yet.
 
-    No decision is certain about a key that the hub has not answered for: even the end of its window is unknown. A
+    No decision is certain about a key for which the hub has never answered: not even the end of its window is known. A
     refusal by a smooth limit is not certain either: with a larger allowance the node would pay off its debt faster.
     """
     if cell.shard.alone:
@@ -56,10 +56,10 @@ def is_certain(table: LimitState, cell: Cell, cost: int, allowed: bool, now_ns: 
 
 
 def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns the nanoseconds for which certainly no node has room for `cost`, by all nodes' reports; 0 if one may.
+    """Returns for how many nanoseconds certainly no node has room for `cost`, by all nodes' reports; 0 if one may have.
 
-    Returns 0 while a hub that has lost its data may not have received all reports again, and while the hub goes by a
-    smaller capacity than this node, because the hub may have learned the larger capacity by now.
+    Also returns 0 while a hub that has lost its data may not have received all reports again, and if the hub's answer
+    was based on a smaller capacity than this node's, as the hub may have learned of the larger one by now.
     """
     if now_ns < cell.shard.lost_ns + table.relearns_ns or cell.capacity < table.own_part:
         return 0
@@ -68,12 +68,12 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
 
 
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Returns whether an exchange about a refused cost would bring nothing.
+    """Returns whether an exchange about a refused cost would be useless, as nothing is free.
 
-    That is so for a fixed window that is used up, see `reporting/silence.py`. It is also so if the free part is at the
-    hub, and is 0. False for a cell with a base allowance, because the next window's allowance depends on the refused
-    requests. Also False if the hub's last answer is VAIN_INTERVALS sync intervals old: another node may have given back
-    what it had used, or have reset the key.
+    That is so for a fixed window that is used up (`reporting/silence.py`), and if the hub keeps the free part of the
+    key and that part is 0. False for a key with a base allowance, because the next window's allowance depends on the
+    refused requests. Also False if the hub's last answer is VAIN_INTERVALS sync intervals old: another node may have
+    given back its use, or have reset the key.
     """
     if now_ns - cell.heard_ns < table.silence_ns and is_used_up(cell):
         return nothing_free_ns(table, cell, cost, now_ns) > 0
@@ -149,7 +149,7 @@ def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: 
 
 
 def next_turn_ns(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Returns the nanoseconds until the next request of a paced limit may go."""
+    """Returns the nanoseconds until a paced limit may admit the next request."""
     assert table.pacer is not None
     again_ns = table.pacer.turn_ns(cell, 0, now_ns)
     if cell.shard.alone or 0 < again_ns < NEVER_NS:

@@ -18,7 +18,7 @@
 # 3. All other work on a cell (deciding, advancing, reporting, applying answers, correcting, resetting, evicting,
 #    several quotas, shares, waiting) holds the lock of its limit. Only `forget_everything` does not, in a forked child
 #    that has no other thread yet. So at the moment of the comparison either the lock is held, and `allow_at` waits for
-#    it; or nothing is in the middle of a change, and the cell is whole.
+#    it; or no change is in progress, and the cell's fields agree.
 # 4. Between finding a cell and charging it another thread may drop it, because a call ends in between. `Store.drop`
 #    takes its room away, so that the comparison fails.
 #
@@ -26,8 +26,8 @@
 # tracer written in Python runs between two lines and lets other threads run; a tracer of single instructions can still
 # lose a charge.
 #
-# Where this is not known to hold (another interpreter, no interpreter lock, a newer Python) `allow` takes the lock, as
-# `hit` and all other methods do. It also takes the lock for limits that count in parts of a request.
+# In interpreters for which this is not known (not CPython, no interpreter lock, a newer Python) `allow` takes the lock,
+# as `hit` and all other methods do. It also takes the lock for limits that count in parts of a request.
 #
 # Setting `room = -1` before any work on a cell would do as well, but all code that writes to cells would have to do it,
 # and mere reads such as `usage` would close cells that the compiled kernel leaves open.
@@ -82,7 +82,7 @@ class HeldLock:
 
 
 def charge_at_once(table: Decides) -> None:
-    """Replaces a table's `allow` by a version without a lock. The caller repeats this when the limit has changed."""
+    """Replaces a table's `allow` by a version without a lock. Callers call this again when the limit has changed."""
     held: HeldLock = vars(table).setdefault("held", HeldLock())  # earlier versions of `allow` share it
     held.lock = table.lock
     # Attributes of the instance hide the methods of its class.

@@ -10,10 +10,10 @@
 # On a node without a hub, no other place counts the use of a key. If such a node is full, and finds no idle key, it
 # looks at two more keys, and drops the one with less use, if that use is its capacity divided by LEAVES_UP_TO at most.
 # The use is remembered (`evicted.py`), so that the key has no second quota when it comes back. The overflow cell does
-# not ask this memory: it would have to tell its many keys apart. So a key that comes back while none may leave can use
+# not ask this memory, as it counts its many keys together. So a key that comes back while no key may be evicted can use
 # half of its quota once more, unless the limit is strict.
 #
-# A node is full when a stranger makes up keys, so such a decision may not take longer than one about a new key that
+# A node gets full when an attacker makes up keys, so such a decision may not take longer than one about a new key that
 # finds room. Most keys of a full node have an allowance or a recent request, so they stay: `may_be_idle` finds that out
 # without bringing the cell up to date. `native/full.c` does the same, and leaves cells that may be dropped to Python.
 
@@ -32,7 +32,7 @@ from reconverge.kernel.table.tiers import fetch
 UNTOUCHED_NS = SECOND_NS
 """A key with a request within this time is not evicted, however little it has used."""
 LEAVES_UP_TO = 2
-"""A node without a hub evicts a key whose use still counts only if that use is at most the capacity divided by this: so
+"""A node without a hub evicts a key whose use still counts only if that use is at most the capacity divided by this. So
 a new key that is mistaken for the evicted key still has half of its quota."""
 OTHERS_PASSED = 8
 """How many other limits a full node looks at to find one that has keys."""
@@ -45,7 +45,7 @@ def check_size(table: LimitState, cost: int) -> None:
 
 
 def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
-    """Returns the cell, the counts, of a key, and makes one if there is none.
+    """Returns the cell of a key, which has its counts; makes it if there is none.
 
     If the node has no room for the key, returns the overflow cell, which counts all such keys together. Raises
     InvalidKey if `key` is not a valid key.
@@ -118,7 +118,7 @@ def _make_room(table: LimitState, now_ns: int) -> bool:
 
 
 def _another(table: LimitState) -> LimitState | None:
-    """Returns another limit that has keys, each time the next one; None if none of OTHERS_PASSED limits has any."""
+    """Returns another limit that has keys, each call the next one; None if the next OTHERS_PASSED limits have none."""
     node, peers = table.kernel, list(table.peers.values())
     node.turn += 1
     for number in range(min(len(peers), OTHERS_PASSED)):
@@ -145,10 +145,10 @@ def _drop_one_in_use(table: LimitState, now_ns: int) -> None:
 
 
 def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full: bool = False) -> int:
-    """Drops the keys without use among the next `count` keys; returns how many were dropped.
+    """Drops the keys without use among the next `count` keys of a limit; returns how many keys it dropped.
 
-    If `keep`, drops none, and only brings their counts up to `now_ns`. If `full`, and none of them is without use,
-    evicts the key that has used least, if it may be evicted, and remembers its use.
+    If `keep`, drops none, and only brings their counts up to `now_ns`. If `full`, and all of them have use, evicts the
+    key that has used least, if it may be evicted, and remembers its use.
     """
     if table.compiled:
         gone: int = cast("Any", table.cells).evict(now_ns, count, keep, full)
@@ -164,13 +164,13 @@ def drop_unused(table: LimitState, now_ns: int, count: int, *, keep: bool, full:
 def leaves_in_use(table: LimitState) -> bool:
     """Returns whether a node without a hub may evict keys of this limit whose use still counts.
 
-    It may not if each key of the limit has windows of its own, which begin with a charge.
+    False for some algorithms, and if windows begin with the first charge, as each key then has windows of its own.
     """
     return table.meter.leaves_in_use and not table.edges.by_charge
 
 
 def used_if_may_leave(cell: Cell, now_ns: int) -> int:
-    """Returns the use of a key; NEVER_NS if the key must stay. The caller has brought its counts up to `now_ns`."""
+    """Returns the use of a key, or NEVER_NS if it must not be evicted. Its counts must be brought up to `now_ns`."""
     table = cell.table
     used = table.meter.used(cell, now_ns)
     corrected = cell.lows is not None  # a charge to this bucket may yet be given back
@@ -179,7 +179,7 @@ def used_if_may_leave(cell: Cell, now_ns: int) -> int:
 
 
 def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
-    """Evicts a key and remembers its use; returns 1, or 0 if the key must stay."""
+    """Evicts a key and remembers its use; returns the number of evicted keys: 1, or 0 if the key must stay."""
     if used_if_may_leave(cell, now_ns) == NEVER_NS:
         return 0
     cell.room = -1  # before it is read: another thread may have found the cell, and charge it without the lock
@@ -192,7 +192,7 @@ def leave_in_use(table: LimitState, cell: Cell, now_ns: int) -> int:
 
 
 def use_if_left(cell: Cell, now_ns: int, keep: bool) -> int:
-    """Returns the use that a node without a hub would remember if it evicted the key.
+    """Returns the use that a node without a hub has to remember if it evicts the key.
 
     Returns -1 if there is nothing to remember, and NEVER_NS if the key must stay. The compiled kernel calls this.
     """
@@ -209,7 +209,7 @@ def is_unused(cell: Cell, now_ns: int, keep: bool) -> bool:
 
 
 def is_reset_lately(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a key was reset so recently that `Evicted` may still hold its use from before the reset."""
+    """Returns whether a key was reset so recently that `Evicted` may still remember its use from before the reset."""
     fade_ns = cast("LimitState", cell.table).evicted.fade_ns
     return cell.reset_us > 0 and now_ns + cell.shard.offset_ns - 1000 * cell.reset_us < 2 * fade_ns
 
@@ -223,7 +223,7 @@ def used_now(cell: Cell, now_ns: int) -> int:
 
 
 def may_be_idle(cell: Cell, now_ns: int) -> bool:
-    """Returns whether a key seems to have no allowance and nothing to report, by its counts as they stand."""
+    """Returns whether a key seems to have no allowance and nothing to report; a quick check that changes nothing."""
     if cell.waiters or cell.held or cell.unconfirmed or now_ns - cell.touched_ns < UNTOUCHED_NS:
         return False
     return not cell.dirty if cell.heard else cell.reset_us == 0
@@ -237,7 +237,7 @@ def is_idle(table: LimitState, cell: Cell, used: int, now_ns: int) -> bool:
 
 
 def let_go(table: LimitState, cell: Cell, now_ns: int) -> None:
-    """Drops a key; if its use on other nodes may still count, remembers that the key was evicted."""
+    """Drops a key, and remembers that it was evicted if use of the key may still count at the hub."""
     if cell.heard and now_ns - cell.touched_ns < 2 * table.meter.idle_ns:
         table.evicted.remember(cell.key, now_ns)
         table.cells.let_go_ns = now_ns

@@ -1,9 +1,9 @@
-"""Passes the terms of a limit to the compiled kernel, which then decides about the limit in place of Python."""
+"""Passes the numbers of a limit, such as its quota, to the compiled kernel, which then decides in place of Python."""
 
 # The compiled kernel decides about the limits that most users have: fixed windows, sliding windows and buckets that
-# follow the clock, by one of the four policies. A full second kernel would be twice the code to be wrong in. C calls
-# the Python method of the same name for all else, on the same cell and under the same lock; `_known` says what C may
-# decide, and must become false for anything new that C does not do.
+# follow the clock, by one of the four policies. A second kernel for all limits would be twice the code to be wrong in.
+# For all others C calls the Python method of the same name, on the same cell and under the same lock. `_known` returns
+# whether C may decide about a limit; it must become false for any new feature that C does not have.
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The full decision about a key of one limit: compares a cost with what may still be charged, and charges it.
+"""The slow path, which decides about a key of one limit in all cases: it computes how much cost fits, and charges it.
 
 The caller holds the lock. An exception may come out of a signal handler wherever a function is called; so the fields
 that a charge changes are assigned one after the other, without a call in between.
@@ -45,7 +45,7 @@ def decide_slowly(table: LimitState, key: str, cost: int, now_ns: int, cell: Cel
 
 
 def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-    """Returns how much cost fits into the allowance, and whether `cost` may be admitted; charges nothing."""
+    """Returns how much cost fits into the key's allowance, and whether `cost` may be admitted. Charges nothing."""
     table.edges.advance(cell, now_ns)
     spare = table.meter.spare(cell, usable_allowance(cell, now_ns), now_ns)
     allowed = cost <= spare
@@ -55,9 +55,9 @@ def evaluate(table: LimitState, cell: Cell, cost: int, now_ns: int) -> tuple[int
 
 
 def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, now_ns: int) -> None:
-    """Charges `cost`, or counts it as refused if not `allowed`; `spare` is the cost that fits into the allowance.
+    """Charges `cost` if `allowed`; otherwise counts the request as refused.
 
-    `evaluate` has returned both values about this request.
+    `evaluate` has returned `spare`, the cost that fits into the allowance, and `allowed` for this request.
     """
     meter = table.meter
     if allowed:
@@ -93,7 +93,7 @@ def commit(table: LimitState, cell: Cell, cost: int, spare: int, allowed: bool, 
 
 
 def _put_forward(table: LimitState, cell: Cell, spare: int, now_ns: int) -> None:
-    """Queues the key for a report, soon enough that the hub raises the allowance before it is used up."""
+    """Queues a key for a report, early enough that the hub can raise the allowance before it is used up."""
     cell.touched_ns = now_ns  # also for a mere look: a report keeps the other nodes' use fresh
     report_soon(cell, now_ns)
     if spare < cell.low_water:
@@ -116,17 +116,17 @@ def foresee(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
 
 
 def is_used_up(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
-    """Returns whether `cost` does not fit because the quota is used up, as far as this node knows.
+    """Returns whether the quota has no room for `cost` because it is used up, as far as this node knows.
 
-    False if the cost does not fit only because other nodes hold allowances: a client is not to blame for that.
+    False if there is no room only because other nodes hold allowances: a client is not to blame for that.
     """
     return cell.shard.alone or (cell.heard and table.meter.fleet_used(cell, now_ns) + cost > cell.capacity)
 
 
 def count_refused_elsewhere(table: LimitState, cell: Cell, cost: int, spare: int, now_ns: int) -> bool:
-    """Counts a cost that another quota of the limit has refused as use of this quota.
+    """Counts `cost`, which another quota of the same limit has refused, as use of this quota.
 
-    Returns whether this quota still has room for as much again.
+    Returns whether this quota then still has room for `cost`.
     """
     _count_refused(table, cell, cost, now_ns)
     spare -= cost
@@ -163,7 +163,7 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
 
 
 def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
-    """Returns the cost up to which the policy lets this node charge the key in all, its earlier charges included."""
+    """Returns the use up to which the policy lets this node charge the key, counting its earlier charges."""
     if cell.at_hub or not table.keeps_spare:
         return allowance  # a request that needs more can ask the hub
     return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
@@ -180,9 +180,9 @@ def away_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
 
 
 def cold_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns the cost up to which this node may charge a key in all before the hub's first answer about the key.
+    """Returns the use up to which this node may charge a key before the hub's first answer about the key.
 
-    It is 0 for a key that may have been evicted, and else what the policy allows; see `Policy.cold`.
+    It is 0 for a key that may have been evicted before; for other keys the policy decides (`Policy.cold`).
     """
     if cell.doubted:
         cell.doubted = table.evicted.recall(cell.key, now_ns)

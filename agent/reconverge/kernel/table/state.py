@@ -1,4 +1,4 @@
-"""The state of one limit on this node: its terms, its cells and its counters. This module decides nothing."""
+"""The state of one limit on this node: its settings, the counts of its keys, and its counters. It decides nothing."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ OVERFLOW_KEY = "\x00overflow"
 """The key, at the hub, of the cell that counts all keys beyond `keys_max`; no caller's key starts with NUL."""
 NEED_SHARES_MAX = 100
 NEED_MAX = 10**11
-"""The largest need that a report of a paced limit may carry. It is above the capacity, so that allowances become
-proportional to needs; and it is so small that the needs of many nodes, in thousandths, sum exactly in Lua's numbers."""
+"""The largest need in a report about a paced limit. It is above the capacity, so that allowances become proportional to
+needs; and it is so small that the needs of many nodes, in thousandths, sum exactly in Lua's numbers."""
 PACED_GIVE_BACK_MIN = 0.1
-"""The smallest part of its allowance that a node of a paced limit gives back at once, because no node can use that part
-until the hub has granted it again."""
+"""The smallest fraction of its allowance on a paced limit that a node gives back at once. It is not smaller, because no
+node can use that part until the hub has granted it again."""
 
 
 class Listener(Protocol):
-    """An object that is notified when there may be room for a key for which its requests wait."""
+    """An object whose requests wait for room, and which is notified when a key may have room."""
 
     def tell(self, key: str) -> None:
         """Called when there may be room for `key`. Must neither wait nor fail."""
@@ -42,22 +42,22 @@ class Listener(Protocol):
 class LimitState:
     """One limit on this node. Code that reads or changes the counts of a key holds `lock`.
 
-    `Table` adds the methods for callers. The functions of the other modules in this package work on its cells, each the
-    counts of one key.
+    `Table` adds the methods for callers. The functions of the other modules in this package work on its cells; a cell
+    has the counts of one key.
     """
 
     keeps_spare = True
     """Whether this node may hold allowances that its requests do not need yet; see `Table.leave_spare_at_hub`."""
     asks = False
     """Whether a request of this limit has asked the hub in doubt, and the policy lets the hub keep a key's last free
-    requests. The hub does so only for keys whose reports carry a mark (`hub.report.ASKS`), because a request has asked
-    about them lately."""
+    requests. The hub does so only for keys about which a request has asked lately; their reports contain
+    `hub.report.ASKS`."""
     own_pace: LimitInterval | None = None
     """The sync interval of this limit; None if the limit has the node's."""
     compiled = False
     """Whether the compiled kernel decides about this limit; see `native.serve`."""
     dropped = False
-    """Whether the node has dropped this table until its next request; see `dropping.py`."""
+    """Whether the node has dropped this table; the next request brings it back, see `dropping.py`."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class LimitState:
     ) -> None:
         self.kernel = kernel
         self.peers = peers
-        """All limits of the node, by name; they share the node's room for keys."""
+        """All limits of the node, by name; the node's `keys_max` holds for all their keys together."""
         self.name = name
         self.reported_as = reported_as or name
         """The name by which the hub knows the limit."""
         self.tiers: list[LimitState] = [self] if counts_with is None else counts_with.tiers
-        """This limit and the limits that share its keys at the hub; see `tiers.py`."""
+        """This table and the tables of other plans of the same limit, which share its keys; see `tiers.py`."""
         self.overflow_key = OVERFLOW_KEY if reported_as is None else f"{OVERFLOW_KEY}\x00{name}"
         self.limit = limit
         self.policy = policy
@@ -97,9 +97,9 @@ class LimitState:
         self.stepwise = limit.refill == INTERVAL
         """Whether the limit is a bucket that gets its quota back only at the edges of windows."""
         self.smooth = limit.smooth
-        """Whether a request goes on credit, and the next request waits until the debt is paid off."""
+        """Whether a request is admitted on credit, and the next request waits until the debt is paid off."""
         self.paced = limit.algorithm in PACED
-        """Whether allowances are parts of a rate, and not amounts of cost that may be charged."""
+        """Whether an allowance is a part of a rate, and not an amount of cost that may be charged."""
         self.lowered_ns, self.lowered_from = -NEVER_NS, 0
         """When the capacity last became smaller, and the capacity before; see `note_lowering`."""
         self.count_by(limit)
@@ -110,7 +110,8 @@ class LimitState:
         self.lease_ns = lease_ns
         """For how many nanoseconds after the hub's last answer allowances may be used, or NODES_LEASE_NS."""
         self.phase = int.from_bytes(kernel.hash_key[:6], "little")
-        """By how many nanoseconds this process's checks of unreported keys are shifted; see `reporting/silence.py`."""
+        """By how many nanoseconds the moments are shifted at which this process checks unreported keys; see
+        `reporting/silence.py`."""
         self.lock: Lock = Lock(kernel) if counts_with is None else counts_with.lock
         """The lock held while the counts of a key are computed, and never during I/O or calls of foreign code."""
         self.cells = Store()
@@ -132,7 +133,7 @@ class LimitState:
         return self.kernel.shard_of(self.reported_as, key)
 
     def take_terms(self, limit: Limit) -> None:
-        """Takes over the fields of `limit` that may change while a limit is in use; `count_by` sets the quota."""
+        """Copies the fields of `limit` that may change while a limit is in use; `count_by` sets the quota."""
         self.limit = limit
         self.soft = self.capacity > self.pool.counted.nominal * self.unit
         self.costs = None if limit.costs is None else dict(limit.costs)
@@ -140,7 +141,7 @@ class LimitState:
         """The part of the capacity that a new key cannot use at once, because the limit's `initial` is smaller."""
 
     def count_by(self, pool: Limit) -> None:
-        """Counts by `pool` from now on: a copy of the limit with the part of its quota that no share has taken."""
+        """Makes `pool` decide from now on: the limit with the part of its quota that no share has taken."""
         # What refuses everything is asked only by requests that something else refuses, as they cost more than its
         # `cost_max` of 0; see `Closed` in `limiter/enforcement/closed.py`.
         counted = pool.counted
@@ -156,8 +157,8 @@ class LimitState:
         """Whether the fast path may add charges; if not, `meter.settle` runs for each charge."""
         self.capacity = counted.capacity * self.unit
         self.nominal = pool.nominal * self.unit
-        """The quota that decisions show, in parts of a request; 0 for a limit that refuses everything, so nothing is
-        divided by it."""
+        """The quota that decisions show, in parts of a request. No code may divide by it, as it is 0 for a limit that
+        refuses everything."""
         self.quota = counted.quota * self.unit
         self.cost_max = pool.cost_max * self.unit
         self.need_max = min(NEED_SHARES_MAX * self.capacity, NEED_MAX) if self.paced else 0
@@ -166,13 +167,12 @@ class LimitState:
     def begin_counting(self) -> None:
         """Sets all counters to zero, and forgets all waiting requests."""
         self.listeners: dict[str, Listener] = {}
-        """The objects that wait for room, by the name of their limit: this limit, or one that consists of several
+        """The objects whose requests wait for room, by the name of their limit: this limit, or a limit of several
         tables."""
         self.overflow = None
         self.cells.overflowed = 0
         self.reentered = 0
-        """The number of calls by which a thread interrupted its own decision about this limit, as in a signal
-        handler."""
+        """How often a thread has interrupted its own decision by a call about this limit, as in a signal handler."""
         self.cells.left_early = 0
         self.deferred = 0
         """The number of new keys that were reported later than in the next exchange, because the budget was used up."""
@@ -214,10 +214,11 @@ class LimitState:
 
     @property
     def small_allowances(self) -> bool:
-        """Returns whether nodes keep allowances small, because a window or a full bucket's drain outlasts the lease.
+        """Returns whether nodes keep allowances small, because use counts for longer than a lease (`hub/headroom.py`).
 
-        See `hub/headroom.py`. Always False for a policy without a bound on over-admission, for a smooth limit, whose
-        allowance is a part of the rate and cannot be held unused, and for slots, which come back when the lease ends.
+        That is so if a window, or the time in which a full bucket drains, is longer. Always False for a policy without
+        a bound on over-admission, for a smooth limit, whose allowance is a part of the rate and cannot be held unused,
+        and for slots, which come back when the lease ends.
         """
         if self.smooth or self.meter.slots:
             return False
@@ -229,7 +230,7 @@ class LimitState:
 
     @property
     def silence_ns(self) -> int:
-        """Returns the longest silence about a key that is charged, in nanoseconds; 0 if no key may be silent.
+        """Returns for how many nanoseconds charges to a key may go unreported at most; 0 if all must be reported.
 
         See `reporting/silence.py`.
         """
@@ -256,10 +257,10 @@ class LimitState:
 
     @property
     def relearns_ns(self) -> int:
-        """Returns for how many nanoseconds a hub that has lost its data grants no allowances on this limit.
+        """Returns for how many nanoseconds after a loss of its data a hub grants no allowances on this limit.
 
-        If the policy has no overshoot, that is until no earlier allowance can be in use any more. For other policies it
-        is 0, because the hub waits at most for the next exchanges. The hub calls this time `learning_us`.
+        For a strict policy, the hub waits until no earlier allowance can be in use any more. For other policies the
+        result is 0, because the hub waits at most for the next exchanges. The hub calls this time `learning_us`.
         """
         if self.policy.overshoot_milli:
             return 0

@@ -1,4 +1,4 @@
-"""A table: one limit on this node with its keys, and the methods for callers. It does no I/O."""
+"""A table: one limit on this node with the counts of its keys, and the methods for callers. It does no I/O."""
 
 # Theory of operation.
 #
@@ -80,7 +80,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Verdict(NamedTuple):
-    """One decision, with the number of its window and its moment by this node's estimate of the hub's clock."""
+    """One decision, with the number of its window, and its time by this node's estimate of the hub's clock."""
 
     allowed: bool
     epoch: int
@@ -97,7 +97,7 @@ class Charged(NamedTuple):
     table: Table
     mark: Mark
     unit: int
-    """The amount that the quota charges for a cost of 1: the cost of the request's kind, or 1."""
+    """The amount that the quota charges for a cost of 1: the cost of the request's kind (such as "POST"), or 1."""
 
 
 class Table(LimitState):
@@ -136,7 +136,7 @@ class Table(LimitState):
     def choose_path(self) -> None:
         """Lets the fastest code that supports this limit decide about its requests.
 
-        Callers repeat this when the limit has changed.
+        Callers call this again when the limit has changed.
 
         This is the one place where `allow` and `hit` of an instance are replaced: by those of the compiled kernel, or
         by those of Python without the lock.
@@ -266,7 +266,7 @@ class Table(LimitState):
             return -NEVER_NS
 
     def warm(self, keys: Iterable[str]) -> None:
-        """Queues those of `keys` about which the hub has not answered, so that it grants allowances on them."""
+        """Queues for a report those of `keys` about which the hub has not answered, so that it grants allowances."""
         now_ns = self.now_ns()
         for each in keys:
             key = each if type(each) is str else plain_key(each, self.kernel.key_bytes_max)
@@ -288,8 +288,8 @@ class Table(LimitState):
         """Charges `difference` more for a request admitted in window `epoch`, or gives it back if it is negative.
 
         The request has been served, so no charge is refused. A refund never takes the use below zero, and has no effect
-        if the charge does not count any more. If `at` is None, a refund takes effect also when a bucket has drained
-        since the charge or the key was reset; only the end of the window voids it.
+        if the charge does not count any more: because its window has ended or, if `at` refers to the charge, also
+        because the bucket has drained or the key was reset since then.
         """
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
@@ -364,7 +364,7 @@ class Table(LimitState):
         return self.verdict(cell, allowed, now_ns)
 
     def observe(self, key: str, now_ns: int) -> Verdict:
-        """Returns the verdict that a refusal of `key` at `now_ns` would have; changes nothing."""
+        """Returns the verdict as if a request for `key` were refused at `now_ns`; counts nothing."""
         return self.lock.run(self._observe, key, now_ns)
 
     def _observe(self, key: str, now_ns: int) -> Verdict:
@@ -394,7 +394,7 @@ class Table(LimitState):
 
     @classmethod
     def check_correction(cls, cost: object) -> int:
-        """Returns `cost` if a correction can charge it or give it back. Raises InvalidCost if not."""
+        """Returns `cost` if it is not too large for a refund or another correction. Raises InvalidCost if it is."""
         checked = cls.check_cost(cost)
         if checked > COST_MAX:
             raise InvalidCost(cost, f"is more than {COST_MAX}, the most that is charged or given back at once")
@@ -428,7 +428,7 @@ class Table(LimitState):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Returns all tables that decide about this limit: only this table."""
+        """Returns all tables that decide about this limit: only this table, as the limit has one quota."""
         return (self,)
 
     @property
@@ -456,7 +456,7 @@ class Table(LimitState):
         return (self.cost_of(cost, kind) * self.unit,)
 
     def leave(self, pool: Limit) -> None:
-        """Counts by `pool`, the part of the limit that no share has taken, because another share was taken out of it.
+        """Makes `pool` decide from now on: the limit with what its shares leave of its quota; one more was declared.
 
         May be called only before the first request of the limit.
         """
@@ -474,7 +474,7 @@ class Table(LimitState):
         self.choose_path()
 
     def join_tiers(self) -> None:
-        """Adds this table to `tiers`, the tables between which keys of one limit move, unless it is the last there."""
+        """Adds this table to `tiers`, the tables of one limit's plans, unless it is the last one there already."""
         if self.tiers[-1:] != [self]:
             self.tiers.append(self)
 
@@ -517,7 +517,7 @@ class Table(LimitState):
         return [cell.key for cell in cells if cell.waiters]
 
     def set_policy(self, policy: Policy) -> None:
-        """Follows `policy` from now on; each overdraft shrinks to this node's part of the overshoot in `policy`."""
+        """Decides by `policy` from now on; lowers each overdraft to this node's part of the policy's overshoot."""
         try:
             self.lock.run(self._set_policy, policy, self.now_ns())
         except Reentry:
@@ -531,12 +531,12 @@ class Table(LimitState):
             adapt_to_policy(self, cell, now_ns)
 
     def leave_spare_at_hub(self, *, leave: bool = True) -> None:
-        """Leaves the free part of the limit at the hub, with no spare allowance on this node. `leave=False` ends that.
+        """Makes the hub keep the free part of the limit: this node holds no unused allowance. `leave=False` ends that.
 
-        It takes effect with the next exchange. This is for small quotas whose callers wait for the hub when they are in
-        doubt. The free part is then in one place, and not spread over nodes in parts that are too small for a request.
-        It costs an exchange for each admitted request. While the hub is away, a key that the hub knows is refused until
-        the node has forgotten the key.
+        It takes effect with the next exchange. This is for small quotas whose requests wait for the hub when the node
+        is in doubt. The free part is then in one place, and not spread over nodes in parts that are too small for a
+        request. It costs an exchange for each admitted request. While the hub is away, a key that the hub knows is
+        refused until the node has forgotten the key.
 
         It works only for logs and slices, and not with policies that decide by merged totals. For other limits, the hub
         itself keeps the last free requests of a key if requests ask about the key (`CellReport.asks`).
@@ -561,7 +561,7 @@ class Table(LimitState):
         self.choose_path()
 
     def take_pace(self) -> None:
-        """Takes over the limit's own sync interval, or the node's if it has none, after one of them has changed."""
+        """Applies the limit's own sync interval, or the node's if it has none, after one of them has changed."""
         try:
             self.lock.run(self._take_pace)
         except Reentry:

@@ -1,4 +1,4 @@
-"""Tiers: several tables of one limit with different quotas, each key in one of them. The caller holds the lock."""
+"""Tiers: the tables of one limit, one for each plan's quota; each key is in one of them. The caller holds the lock."""
 
 # Theory of operation.
 #
@@ -12,18 +12,18 @@
 # time. A request for the key on another table moves its cell there, with all use, reports and grants. A decision about
 # a key in its own table takes as long as without plans.
 #
-# A cell that moves follows the rules of a limit that changes (`changes.py`): its allowances shrink with the capacity at
-# once, and only the hub raises them, once all nodes have reported the larger capacity; so the allowances of all nodes
-# never sum to more than the largest capacity that any of them has. Allowances whose lease has ended stay lost, even if
-# the other table has a longer lease. An answer that is under way carries the capacity by which the hub has granted, and
-# is lowered likewise.
+# A cell (a key's record) that moves follows the rules of a limit that changes (`changes.py`): its allowances shrink
+# with the capacity at once, and only the hub raises them, once all nodes have reported the larger capacity; so the
+# allowances of all nodes never sum to more than the largest capacity that any of them has. Allowances whose lease has
+# ended stay lost, even if the other table has a longer lease. An answer that is under way contains the capacity by
+# which the hub has granted, and its allowances are lowered in the same way.
 #
 # There may be thousands of tables, if customers have quotas of their own, with a key each. So one index lists which
 # table has a key. The keys of a table with many keys are not in the index, as each would take more memory there than in
 # the table; such a table is searched instead, and there are few of them.
 #
-# The tables share one lock, so that no key is ever in two of them, and one memory of evicted keys. Reports carry the
-# sum of their charges, as the hub keeps one account for the name.
+# The tables share one lock, so that no key is ever in two of them, and one memory of evicted keys. Reports contain the
+# sum of their charges, as the hub has one sum for the name.
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from reconverge.kernel.table.state import LimitState
 
 
 def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
-    """Moves the counts of a key into `table` from the other table that has them; returns them, or None if none has.
+    """Moves a key into `table` from the table of another plan; returns its cell (its counts), or None if none has it.
 
     If `table` was dropped, it becomes one of the node's tables again.
     """
@@ -52,7 +52,7 @@ def fetch(table: LimitState, key: str, now_ns: int) -> Cell | None:
 
 
 def home_of(table: LimitState, key: str) -> LimitState:
-    """Returns the table that has `key`: `table`, or another one that shares its keys; `table` if none has it."""
+    """Returns the table that has `key`: `table`, or one that shares keys with it. If none has the key, `table`."""
     cell = _cell_beside(table.cells, key) if key not in table.cells else None
     return table if cell is None else cast("LimitState", cell.table)
 

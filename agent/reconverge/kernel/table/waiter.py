@@ -1,13 +1,13 @@
-"""Decides when a waiting request may go by one quota; `composite/gate.py` does so for all quotas of a limit."""
+"""Decides when one quota admits a request that waits; `composite/gate.py` does so for all quotas of a limit."""
 
 # Theory of operation.
 #
-# Demand counts arrivals, so a waiting request is counted when it arrives, and not again with every try. Every limit
-# lets the first request in the queue through as soon as it would admit the request; a paced limit as soon as the
-# request before is paid for.
+# Demand counts arrivals, so a waiting request is counted when it arrives, and not again with every try. A limit lets
+# the first request in the queue through as soon as it would admit a new request; a paced limit, as soon as the request
+# before is paid for.
 #
 # A paced limit lets a request go on credit: it goes when there is no debt, and its cost is paid off at the node's part
-# of the rate before the next request goes. So requests from the queue are not reported as use. They would take up the
+# of the rate before the next request goes. So requests from the queue are not reported as use: they would use up the
 # node's allowance (the cost that the node may use by itself), and nodes with a queue would ask for more than they need.
 #
 # An allowance of a paced limit is a part of the rate. A part that is given back is unused until another node has
@@ -26,7 +26,7 @@ from reconverge.kernel.table.state import LimitState
 
 
 class Waiter:
-    """Queues, admits and removes waiting requests of one limit. The caller holds the lock."""
+    """Counts the waiting requests of one limit and decides when they may go. The caller holds the lock."""
 
     def __init__(self, table: LimitState) -> None:
         self._table = table
@@ -48,7 +48,7 @@ class Waiter:
             self._go_on_asking(cell, spare, now_ns)
 
     def indivisible(self, cost: int) -> int:
-        """Returns the part of `cost` that must fit into the allowance at once: all of it."""
+        """Returns the part of `cost` that must fit into the allowance at once: all of it, but for a paced limit."""
         return cost
 
     def again_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
@@ -60,8 +60,8 @@ class Waiter:
     def at_least_ns(self, cell: Cell, cost: int, ahead: int, now_ns: int) -> int:
         """Returns the least nanoseconds that a request must wait behind requests of the cost `ahead`.
 
-        With a hub it is the time for which all nodes' use certainly leaves no room, without `ahead`: other nodes may
-        give back allowances that they do not use.
+        On a node with a hub, it is the time for which the use of all nodes certainly leaves no room for the request
+        alone, without `ahead`: other nodes may give back allowances that they do not use.
         """
         table = self._table
         if table.meter.slots:
@@ -75,7 +75,7 @@ class Waiter:
         return min(table.meter.wait_ns(cell, allowance, together, now_ns), NEVER_NS)
 
     def certainly_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
-        """Returns the nanoseconds for which certainly no node has room for `cost`; 0 if one may have room."""
+        """Returns for how many nanoseconds certainly no node has room for `cost`; 0 if one may have room."""
         table = self._table
         if not cell.heard or table.smooth or table.meter.slots:
             return 0  # a larger allowance pays off a debt faster, and a slot may be given back at any moment
@@ -104,9 +104,9 @@ class Waiter:
                 request_early(cell, now_ns)
 
     def step_out(self, cell: Cell, cost: int) -> None:
-        """Notes that a request no longer waits.
+        """Called when a request no longer waits.
 
-        An allowance that was granted for it and not charged goes back at once.
+        If the hub has granted an allowance for it that was not charged, the node gives that back at once.
         """
         cell.waiters -= 1
         cell.waiting -= cost
@@ -138,14 +138,14 @@ class Waiter:
 
 
 class PacedWaiter(Waiter):
-    """A `Waiter` for a paced limit: requests go one by one, each when the one before it is paid off."""
+    """A `Waiter` for a paced limit: requests go one by one, each when the request before it is paid off."""
 
     def __init__(self, table: LimitState, pacer: LeakyBucket) -> None:
         super().__init__(table)
         self._pacer = pacer
 
     def evaluate(self, cell: Cell, cost: int, now_ns: int) -> tuple[int, bool]:
-        """Returns a number for `go`, and whether a request may go on credit: without debt, and with a part of the rate.
+        """Returns a number for `go`, and whether a request may go: if there is no debt, and this node has an allowance.
 
         The number is no amount of cost. `go` only derives from it whether to request an early exchange: it is below the
         low-water mark if the node has no allowance, and at the mark if it has one.
