@@ -267,7 +267,7 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     ),
     "unstarted": (meter_without_reporter, ("UsageReporter was never started", "call reporter.start()")),
     "storage": (lambda: Agent(_any(MemoryStorage())), ("storage of the package limits", "Agent('redis://")),
-    "table": (lambda: Agent(_any({"url": "redis://localhost"})), ("is a table", "Agent(URL, name=value)")),
+    "table": (lambda: Agent(_any({"url": "redis://localhost"})), ("is a dict", "Agent(URL, name=value)")),
     "limit": (lambda: Agent("100/minute"), ("'100/minute'", "is a limit", "agent.limit('login', '100/minute')")),
     "host": (lambda: AGENT(host="db", port=7000), ("host='db'", "part of the hub's URL", "redis://localhost:6379/0")),
     "port": (lambda: AGENT("localhost", 6379), ("=6379", "stands without a name", "redis://localhost:6379/0")),

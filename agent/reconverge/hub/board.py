@@ -49,5 +49,5 @@ def check_snapshot(name: str, payload: bytes) -> None:
         raise ValueError(f"the name of a snapshot must be 1 to 32 hexadecimal digits, not {name!r}")
     if len(payload) > SNAPSHOT_BYTES_MAX:
         raise ValueError(
-            f"the snapshot has {len(payload)} bytes; at most {SNAPSHOT_BYTES_MAX} are allowed; leave some facts out"
+            f"the snapshot has {len(payload)} bytes; at most {SNAPSHOT_BYTES_MAX} are allowed; leave some values out"
         )

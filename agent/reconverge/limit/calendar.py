@@ -30,14 +30,14 @@ moment before the epoch as in the first window: no hub's clock is that wrong."""
 
 
 class Unit(NamedTuple):
-    """A unit of the calendar, such as a week. Each window is one such unit, and has a number; there are no gaps."""
+    """A unit of the calendar, such as a week. Each window is one such unit; windows are numbered without gaps."""
 
     name: str
     window_s: int
     """The window, in seconds, by which a `Limit` stands for this unit: 30 days stand for a month."""
     longest_s: int
-    """A number of seconds that no window of this unit exceeds: its longest by the calendar, and a day more, because
-    zones have put their clocks back by a day."""
+    """A number of seconds that no window of this unit exceeds: the longest unit by the calendar, and a day more,
+    because some zones have put their clocks back by a day."""
     number_of: Callable[[date], int]
     first_day: Callable[[int], date]
 
@@ -63,7 +63,7 @@ UNITS: Final = (
 
 
 def unit_of(window_ns: int) -> Unit | None:
-    """Returns the calendar unit for which a window of this length stands, such as a month for 30 days; else None."""
+    """Returns the calendar unit that a window of this length means, such as a month for 30 days; None for others."""
     return next((unit for unit in UNITS if unit.window_s * SECOND_NS == window_ns), None)
 
 

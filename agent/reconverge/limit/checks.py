@@ -1,15 +1,15 @@
-"""Checks of the parts of a limit other than its quota: its name, its table of costs, `soft` and `max_debt`."""
+"""Checks the parts of a limit other than its quota: its name, its costs by kind of request, `soft` and `max_debt`."""
 
 # Theory of operation.
 #
 # Costs. A request's `cost` is multiplied by the cost of its kind: `allow(key, cost=3, kind="POST")` is three POSTs. So
 # the estimate of a reservation and its true cost are in the same unit, such as tokens of a model that is ten times as
 # expensive; a refund needs no arithmetic; and a batch of three costs as much as three requests. A kind that is not in
-# the table is an error unless the table has ANY_KIND: a misspelt kind must be neither free nor cheap.
+# the table (a dict) is an error unless the table has ANY_KIND: a misspelt kind must be neither free nor cheap.
 #
-# Soft quotas. A soft quota is a larger capacity, and nothing else: merge rule, allowances, policies and bounds know
-# only capacities, so every promise holds with quota * (1 + soft) in the place of the quota. Only what decisions and
-# responses show keeps to the quota.
+# Soft quotas. A soft quota is a larger capacity, and nothing else: merge rule, allowances, policies and bounds use only
+# capacities, so every promise holds with quota * (1 + soft) in the place of the quota. Only decisions and responses
+# show the quota itself.
 #
 # Debt. A settlement charges the true cost, even if it does not fit. One estimate that was wrong by a factor of a
 # hundred would shut the key of a bucket out for a hundred windows; `max_debt` bounds that. The debt is measured by the
@@ -44,17 +44,20 @@ def check_name(name: object) -> str:
 
 
 ANY_KIND: Final = "*"
-"""The name in a table of costs whose cost holds for all kinds of request that the table does not name."""
+"""The key in a limit's `costs` whose cost holds for all kinds of request that are not named there."""
 KINDS_MAX: Final = 1000
-"""The most kinds in a table of costs: a longer table is a mistake, such as one of keys instead of kinds."""
+"""The most kinds in a limit's `costs`. More are a mistake, such as costs by user instead of by kind of request."""
 
 
 def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
-    """Returns a checked copy of a table of costs. Raises InvalidLimit, whose message shows `text` as the limit."""
+    """Returns a checked copy of `costs`, a dict from kind of request to cost.
+
+    `capacity` is the largest cost allowed. Raises InvalidLimit, whose message shows `text` as the limit.
+    """
     if not isinstance(costs, Mapping):
-        raise InvalidLimit(text, f"costs {shown(costs)} are no table; write them like {{'GET': 1, 'POST': 2}}")
+        raise InvalidLimit(text, f"costs {shown(costs)} are not a dict; write them like {{'GET': 1, 'POST': 2}}")
     if not 1 <= len(costs) <= KINDS_MAX:
-        raise InvalidLimit(text, f"a table of costs names 1 to {KINDS_MAX} kinds, not {len(costs)}")
+        raise InvalidLimit(text, f"costs must name 1 to {KINDS_MAX} kinds of request, not {len(costs)}")
     checked: dict[str, int] = {}
     for kind, cost in costs.items():
         if not isinstance(kind, str) or not kind:
@@ -75,7 +78,7 @@ def checked_costs(text: str, costs: object, *, capacity: int) -> dict[str, int]:
 def cost_of(limit_name: str, costs: Mapping[str, int] | None, kind: object) -> int:
     """Returns the cost of one request of `kind`.
 
-    Raises UnknownKind if `costs` has no entry for `kind`, and none for all other kinds.
+    Raises UnknownKind if `costs` names neither `kind` nor ANY_KIND.
     """
     if costs is not None and isinstance(kind, str):
         cost = costs.get(kind)

@@ -4,8 +4,8 @@ The grammar is a superset of the one of the `limits` package, with its units: m 
 year has 360 days. A window may be an ISO 8601 duration: `20/PT10M`, `1000 per P31D`. A month of 31 days is `P31D` or
 `31 days`; `P1M` is an error, because months differ in length.
 
-Work in progress is limited by `20 in flight` or `20 concurrent`, with `lease 10s` for slots that stay taken longer
-after their node has fallen silent.
+Work in progress is limited by `20 in flight` or `20 concurrent`; `lease 10s` sets for how long the slots of a node stay
+taken after it has fallen silent.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Quota:
     position: int
     warmup_s: float | None = None
     slots: bool = False
-    """Whether the quota limits work in progress; `window` is 0 then."""
+    """Whether the quota limits work in progress; `window_s` is 0 then."""
     lease_s: float | None = None
 
 

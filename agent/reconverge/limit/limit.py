@@ -42,20 +42,20 @@ ALGORITHMS: Final = (
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
 """The names of all algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
-"""The algorithms in which use drains steadily. They share one arithmetic: tokens, arrival times and a level are
-equivalent."""
+"""The algorithms in which use drains steadily. They share one arithmetic, because tokens, arrival times and the level
+of a bucket are equivalent."""
 FILLED: Final = (TOKEN_BUCKET, GCRA)
 """The algorithms with the settings `initial` and `refill`; a leaky bucket has neither, as its outflow is steady."""
 DATED: Final = (SLIDING_SLICES, SLIDING_LOG)
-"""Algorithms in which every charge has a date, and expires as a whole."""
+"""Algorithms in which every charge has a date, counts in full until that expires, and then not at all."""
 SMOOTH: Final = (SMOOTH_BURSTY, SMOOTH_WARMING_UP)
-"""Algorithms that admit one request on credit, and the next request when the credit has been paid back."""
+"""Algorithms that admit a request on credit, and the next request when the credit has been paid back."""
 DRAINED: Final = (*BUCKETS, *SMOOTH)
 """Algorithms whose quota comes back steadily, and not at the end of a window."""
 BURSTING: Final = (*BUCKETS, SMOOTH_BURSTY)
 """Algorithms that have a `burst`."""
 PACED: Final = (LEAKY_BUCKET, *SMOOTH)
-"""Algorithms whose allowances are parts of a rate, and so are counted in parts of a request (`UNIT`)."""
+"""Algorithms in which a node's allowance is a part of the rate, and so is counted in parts of a request (`UNIT`)."""
 METERED: Final = tuple(name for name in ALGORITHMS if name not in SMOOTH)
 """Algorithms that admit a request only if its cost fits into the quota; the `SMOOTH` algorithms admit on credit."""
 
@@ -74,13 +74,13 @@ REFILLS: Final = (GREEDY, INTERVAL)
 QUOTA_MAX: Final = 10**12
 """The largest quota: thousandths of a cost must be exact integers, also in Lua's doubles, which end at 2**53."""
 UNIT: Final = 1000
-"""The number of parts of a request in which allowances of `PACED` algorithms are counted; fewer for a very large
+"""The number of parts into which `PACED` algorithms divide a request to count allowances; fewer for a very large
 quota."""
 CREDIT_WINDOWS_MAX: Final = 100
-"""The most windows' worth of the rate that a request of a smooth limit may use on credit, beyond the stored permits.
-A node can report a need of up to a hundred capacities, so it can still report its debt, and is granted an allowance
-to pay it off. Each node, and each start of a process, may use credit once, so a cost counts in the bound as often as
-there are nodes. Without this maximum one wrong cost would block a key for good, and a restart would unblock it."""
+"""The most credit of a request under a smooth limit, beyond the stored permits: the quota of so many windows. A node
+can report a need of up to a hundred capacities, so it can still report its debt, and is granted an allowance to pay it
+off. Each node, and each start of a process, may use credit once, so a cost counts in the bound as often as there are
+nodes. Without this maximum one wrong cost would block a key for good, and a restart would unblock it."""
 WINDOW_MIN_NS: Final = MILLISECOND_NS
 """The shortest window: with a shorter one, the clock error between two machines would defeat the limit."""
 WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
@@ -88,7 +88,7 @@ WINDOW_MAX_NS: Final = 3660 * 86_400 * SECOND_NS
 SLOT_LEASE_S: Final = 5.0
 """The default lease of slots: the seconds for which the slots of a silent process stay taken."""
 SLOT_LEASE_MAX_NS: Final = 600 * SECOND_NS
-"""The longest lease of slots, which is also the longest lease that an agent chooses for itself."""
+"""The longest lease of slots. It is also the longest lease that an agent chooses by itself."""
 SLICES: Final = 10
 SLICES_MAX: Final = 1000
 """The most slices into which a window is divided, because each key stores a count for every slice."""
@@ -101,10 +101,10 @@ LOG_QUOTA_MAX: Final = 100_000
 class Limit:
     """A quota of cost per window, counted by one algorithm, for each key on its own.
 
-    `quota` is a whole number of cost, and 0 refuses everything; `window` is in seconds, as a number or a `timedelta`,
-    and so is `warmup`. `burst` is the capacity of a bucket, by default the quota, and only buckets (`token-bucket`,
-    `gcra`, `leaky-bucket`) have one; for `smooth-bursty` it is the most permits that are stored while there are no
-    requests, by default one second's worth. `name` is the NAME of "as NAME" in a limit string, or None. `slices` is the
+    `quota` is a whole number of cost, and 0 refuses everything. `window` and `warmup` are in seconds, each a number or
+    a `timedelta`. `burst` is the capacity of a bucket (`token-bucket`, `gcra`, `leaky-bucket`), by default the quota;
+    for `smooth-bursty` it is the most permits that are stored while there are no requests, by default one second's
+    worth; other algorithms have none. `name` is the NAME of "as NAME" in a limit string, or None. `slices` is the
     number of parts into which `sliding-slices` divides the window, by default 10. With `count_refused`, `sliding-log`
     also counts requests that were refused, by this quota or by another of the same limit, so that a client that goes on
     asking stays out. `warmup` is how many seconds `smooth-warming-up` takes from cold to the full rate.
@@ -119,9 +119,9 @@ class Limit:
     `lease` is how many seconds the slots of a node that has fallen silent stay taken, by default 5. In a limit string,
     that is `20 in flight` or `20 concurrent lease 10s`.
 
-    `soft` is the fraction of the quota by which requests may exceed it, admitted but flagged; 0.1 means 10 %.
-    `max_debt` is how far past the capacity `Reservation.settle` may push a key, in cost; by default as far as 10**12.
-    `costs` is the cost of one request by its kind; the cost under "*" is for all kinds that are not named.
+    `soft` is a fraction: 0.1 means that requests up to 10 % beyond the quota are admitted, and flagged. `max_debt` is
+    the cost by which `Reservation.settle` may push a key's use beyond the capacity; by default up to 10**12. `costs`
+    maps a kind of request to the cost of one request; the cost under "*" is for all kinds that are not named.
 
     Raises:
         InvalidLimit: a value is of the wrong type or out of range, does not go with the algorithm, or the algorithm
@@ -312,7 +312,7 @@ class Limit:
 
     @property
     def nominal(self) -> int:
-        """Returns the most cost admitted at once, without `soft`: the quota, the burst, or the most stored permits."""
+        """Returns the most cost admitted at once, without `soft`: the quota, the burst, or all stored permits."""
         if self.refuses_all:
             return 0
         if self.burst is not None:
@@ -325,7 +325,7 @@ class Limit:
 
     @property
     def cost_max(self) -> int:
-        """Returns the largest cost that can ever be admitted: the capacity, and for smooth limits also the most credit.
+        """Returns the largest cost that can ever be admitted: the capacity, plus the most credit of smooth limits.
 
         For smooth limits it is at most `QUOTA_MAX // unit`.
         """
@@ -340,9 +340,9 @@ class Limit:
 
     @property
     def counted(self) -> Limit:
-        """Returns this limit; if its quota is 0, a copy with the smallest quota that counting can work with.
+        """Returns the limit by which to count: this limit; if its quota is 0, a copy with a small quota above 0.
 
-        Nodes and the hub divide by the quota, so keys of a limit with quota 0 are counted by the copy.
+        Nodes and the hub divide by the quota, so they count the keys of a limit with quota 0 by the copy.
         """
         if not self.refuses_all:
             return self
@@ -370,16 +370,16 @@ class Limit:
 
     @property
     def unit(self) -> int:
-        """Returns the number of parts, a power of ten, of a request in which allowances of this limit are counted."""
+        """Returns into how many parts, a power of ten, this limit divides a request to count allowances."""
         unit = UNIT if self.algorithm in PACED else 1
         while unit > 1 and unit * max(self.quota, self.capacity) > QUOTA_MAX:
             unit //= 10
         return unit
 
     def over(self, window: float) -> Limit:
-        """Returns a copy of this limit with `window` seconds.
+        """Returns a copy of this limit with a window of `window` seconds.
 
-        Its warm-up changes in proportion; its capacity does not.
+        The warm-up changes in proportion to the window; the capacity stays the same.
         """
         if self.slots:
             return replace(self, window=window, lease=window)
@@ -389,12 +389,12 @@ class Limit:
 
     @property
     def dated(self) -> bool:
-        """Returns whether every charge under this limit has a date of its own, and expires as a whole."""
+        """Returns whether every charge under this limit has a date, until which it counts in full; see DATED."""
         return self.counts_as in DATED
 
     @property
     def counts_as(self) -> str:
-        """Returns the algorithm by which this limit counts: `fixed-window` for a window of one slice, else its own."""
+        """Returns the algorithm by which this limit counts: its own, but `fixed-window` for a window of one slice."""
         return FIXED_WINDOW if self.slices == 1 else self.algorithm
 
     @property
@@ -410,9 +410,9 @@ class Limit:
 
     @property
     def variant(self) -> str:
-        """Returns a word for where windows begin and how a bucket refills, such as `calendar@UTC`; "" by default.
+        """Returns a word for when windows begin and how a bucket refills, such as `calendar@UTC`; "" by default.
 
-        The hub counts keys of limits with different variants apart.
+        The hub counts a key separately under limits with different variants.
         """
         if self.align == CALENDAR:
             return f"{CALENDAR}@{self.timezone}"
@@ -427,7 +427,7 @@ class Limit:
         express, such as `slices` or `align`.
 
         Raises:
-            InvalidLimit: the text cannot be read (the message names the place), or it joins several quotas.
+            InvalidLimit: the text cannot be read (the message names the place), or it contains several quotas.
         """
         quota, *others = parse_quotas(text)
         if others:
@@ -442,7 +442,7 @@ class Limit:
     def parse_all(cls, text: str, *, algorithm: str | None = None, **fields: Any) -> tuple[Limit, ...]:
         """Returns one `Limit` for each quota of a limit string such as `10/second; 1000/hour as hourly`.
 
-        `algorithm` and `fields` hold for each, as in `parse`. Raises InvalidLimit, whose message names the place.
+        `algorithm` and `fields` apply to each quota, as in `parse`. Raises InvalidLimit, whose message names the place.
         """
         return tuple(cls._of(quota, algorithm, fields) for quota in parse_quotas(text))
 
@@ -463,7 +463,7 @@ class Limit:
     @classmethod
     def _of_slots(cls, quota: Quota, algorithm: str | None, fields: dict[str, Any]) -> Limit:
         if algorithm not in (None, CONCURRENCY):
-            problem = f"the algorithm {algorithm!r} counts a rate, and this limits what is in progress; leave it out"
+            problem = f"the algorithm {algorithm!r} counts a rate, but this limits work in progress; leave it out"
             raise InvalidLimit(f"{quota.amount} in flight", problem, quota.position)
         if quota.lease_s is not None:
             fields = {**fields, "lease": quota.lease_s}

@@ -14,7 +14,7 @@ from reconverge.limit.checks import NAME_LENGTH_MAX, check_name
 from reconverge.limit.limit import CONCURRENCY, Limit
 
 TIER: Final = "@"
-"""The sign after the limit's name in the name of a contract's quota, such as `api@5/60s`."""
+"""The sign between the limit's name and the rest in the name of a contract's quota, such as `api@5/60s`."""
 QUOTAS_MAX: Final = 16
 """The most quotas of one limit; each of them decides about every request."""
 _WRITTEN_LIMIT: Final = re.compile(r"[0-9]+/[0-9]*[a-zA-Z]+$")
@@ -38,8 +38,8 @@ def quotas_of(
     The name of a limit has no "#", so only two quotas of one limit can collide.
 
     Raises:
-        InvalidLimit: a quota or its name cannot be used, or two have the same name.
-        InvalidSetting: a setting contradicts the limit itself.
+        InvalidLimit: a quota or its name cannot be used, or two quotas have the same name.
+        InvalidSetting: a setting here, such as `soft`, contradicts the same setting in the limit itself.
     """
     check_name(name)
     try:
@@ -78,9 +78,7 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
     if isinstance(limit, str):
         limit = Limit.parse(limit)
     if not isinstance(limit, Limit) or not limit.slots:
-        problem = (
-            "is no limit on what is in progress, such as 20 slots or '20 in flight'; declare a rate with agent.limit"
-        )
+        problem = "is not a limit on work in progress, such as 20 or '20 in flight'; declare a rate with agent.limit"
         raise InvalidLimit(shown(limit), problem)
     if lease is not None and limit.lease != in_seconds(lease):
         raise InvalidSetting("lease", lease, f"the limit has a lease of {limit.lease:g} s already; leave one out")
@@ -88,10 +86,10 @@ def slots_of(limit: int | str | Limit, lease: Seconds | None = None) -> Limit:
 
 
 def check_rate(name: str, quotas: Mapping[str, Limit]) -> None:
-    """Checks that no quota limits work in progress, because `Agent.limit` declares only rates. Raises InvalidLimit."""
+    """Raises InvalidLimit for a limit on work in progress, because `Agent.limit` declares only rates."""
     for each in quotas.values():
         if each.slots and len(quotas) == 1:  # for several, the kernel raises a closer error
-            problem = f"limits what is in progress, and no rate; declare it with agent.concurrency({name!r}, ...)"
+            problem = f"limits work in progress, not a rate; declare it with agent.concurrency({name!r}, ...)"
             raise InvalidLimit(str(each), problem)
 
 
@@ -138,8 +136,8 @@ def _with(limit: Limit, settings: Mapping[str, Any]) -> Limit:
 def limit_of_quota(name: str) -> str:
     """Returns the name of the limit to which a quota belongs: `api` for `api#2` or `api@5/60s`.
 
-    `api#2` is the second quota of a limit, `api@5/60s` the quota of one plan in contracts. Limits are switched as a
-    whole. The name of a limit has no "#" and no "@".
+    `api#2` is the second quota of a limit, `api@5/60s` the quota of one plan in contracts. A published switch ("off")
+    is for a limit as a whole, not for one of its quotas. The name of a limit has no "#" and no "@".
     """
     return name.partition("#")[0].partition(TIER)[0]
 

@@ -22,17 +22,17 @@ Quotas: TypeAlias = "dict[str, Limit]"
 
 
 def layered_quotas(name: str, own: Quotas, text: str | None, caps: Quotas | None) -> Layered[Quotas]:
-    """Returns a limit's quotas in two layers: this node's `own`, and the published ones of the limit string `text`.
+    """Returns a limit's quotas as a `Layered`: this node's `own`, and the published ones from the limit string `text`.
 
-    The second layer is None if `text` is None. `caps` bound the published quotas; without caps the node's own quotas
-    bound them, so that they can only be lower. Raises InvalidLimit as `quotas_as_said` does.
+    If `text` is None, there are no published quotas. `caps` bound the published quotas; without caps the node's own
+    quotas bound them, so that they can only be lower. Raises InvalidLimit as `quotas_as_said` does.
     """
     published = None if text is None else quotas_as_said(name, own, text)
     return Layered(own, published, own if caps is None else caps, leave=_all_capped)
 
 
 def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Limit]:
-    """Returns the quotas `own`, with quota and burst replaced by those of the limit string `text`.
+    """Returns the quotas `own` with the amount and burst of each replaced by those in the limit string `text`.
 
     Raises InvalidLimit unless the string has the same windows in the same order.
     """
@@ -58,9 +58,9 @@ def caps_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, Li
 
 
 def capped(limit: Limit, cap: Limit) -> Limit:
-    """Returns the limit, lowered if necessary, so that neither its quota nor its burst exceeds the cap's.
+    """Returns `limit`, lowered if necessary, so that neither its quota nor its burst exceeds that of `cap`.
 
-    Window and algorithm of both must be equal; only quota and burst may differ.
+    The two must have the same window and algorithm; only quota and burst may differ.
     """
     quota = min(limit.quota, cap.quota)
     if limit.algorithm not in BURSTING:
@@ -80,9 +80,9 @@ def _all_capped(quotas: Quotas, caps: Quotas) -> Quotas:
 
 
 def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[float]:
-    """Returns the largest overshoot of a limit as a value with two layers: the policy's, and the published one.
+    """Returns a limit's largest overshoot as a `Layered`: the policy's value, and the published `max_overshoot`.
 
-    The published value can only lower the policy's. `max_overshoot` is None if nothing is published.
+    The published value can only lower the policy's. It is None if nothing is published.
     """
     return Layered(policy.max_overshoot, max_overshoot, policy.max_overshoot)
 
@@ -90,7 +90,7 @@ def layered_overshoot(policy: Policy, max_overshoot: float | None) -> Layered[fl
 def with_max_overshoot(policy: Policy, max_overshoot: float) -> Policy:
     """Returns the policy with its overshoot lowered to `max_overshoot`, or unchanged if it is not above that.
 
-    `naive` is unchanged, because it has no bound.
+    The policy `naive` is returned unchanged, because it has no bound.
     """
     if max_overshoot >= policy.max_overshoot or policy.merged_only:
         return policy

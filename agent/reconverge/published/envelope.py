@@ -4,11 +4,12 @@ A document is sent as one line with the name of the format and a signature, HMAC
 followed by JSON. An unsigned payload is rejected before any of it is parsed. Nothing here does I/O or reads a clock.
 """
 
-# Write access to the hub must not include the right to raise limits, because every node has the hub's password. So only
-# a signature makes a node accept a document, with a secret that is not the hub's. The size is checked first, then the
-# signature, and only then is anything parsed: unsigned data never reaches the JSON parser. A document contains its
-# namespace, so that it cannot be replayed in another one; a version that must rise, so that an older document cannot be
-# posted again; and the time when it expires, because a process that has just started knows no version to compare with.
+# Write access to the hub must not include the right to raise limits, because every node has the hub's password. So a
+# node accepts a document only with a signature, made with a secret that is not the hub's password. The size is checked
+# first, then the signature, and only then is anything parsed: unsigned data never reaches the JSON parser. A document
+# contains its namespace, so that it cannot be replayed in another one; a version that must rise, so that an older
+# document cannot be posted again; and the time when it expires, because a process that has just started knows no
+# version to compare with.
 #
 # The name of the format is signed, too, so a signature of settings is not valid for contracts.
 
@@ -76,7 +77,7 @@ Doc = TypeVar("Doc", bound=Signed)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The reason why a document is rejected: a word, from `REASONS` or a reader's own, and a sentence for the log."""
+    """The reason why a document is rejected: a word (from `REASONS`, or a reader's own), and a phrase for the log."""
 
     reason: str
     problem: str
@@ -85,7 +86,7 @@ class Rejection:
 class UnverifiedDocument(ReconvergeError):
     """Raised when the hub's document cannot be verified or read; nothing was changed.
 
-    `reason` is one of REASONS, or `lost` for contracts whose pages the hub has lost.
+    `reason` is one of REASONS, or `lost` for contracts a part of which (a page) the hub has lost.
     """
 
     def __init__(self, reason: str, problem: str) -> None:
@@ -109,9 +110,9 @@ class InvalidDocument(ReconvergeError, ValueError):
 class Secrets:
     """Secrets that sign and verify documents; no message ever shows them. The first one signs, and all of them verify.
 
-    They are given as a string, in which blanks separate them, as bytes, or as a sequence of these. `name` is used in
-    messages: the setting or the variable that they come from. Raises InvalidSetting unless there are 1 to 8 secrets of
-    at least 16 bytes each.
+    `given` is a string of secrets separated by blanks, one secret in bytes, or a sequence of these. `name` is used in
+    messages: the setting or the variable that the secrets come from. Raises InvalidSetting unless there are 1 to 8
+    secrets of at least 16 bytes each.
     """
 
     __slots__ = ("_secrets",)
@@ -133,7 +134,7 @@ class Secrets:
     def sign(self, body: bytes, *, magic: bytes) -> bytes:
         """Returns the signature of `body` with the first secret, in hexadecimal digits.
 
-        It is valid for the format `magic` only.
+        It is valid only for the format with the header `magic`.
         """
         return _signature(self._secrets[0], body, magic)
 
@@ -146,7 +147,7 @@ class Secrets:
 
 
 def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> bytes:
-    """Returns a table of values as a signed payload of the format `magic`. Raises InvalidDocument if it is too long."""
+    """Returns a dict of values as a signed payload of the format `magic`. Raises InvalidDocument if it is too long."""
     body = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     payload = magic + secrets.sign(body, magic=magic) + b"\n" + body
     if len(payload) > PAYLOAD_BYTES_MAX:
@@ -157,13 +158,13 @@ def seal_table(said: Mapping[str, Any], secrets: Secrets, *, magic: bytes) -> by
 
 
 class Opened(NamedTuple):
-    """A table from a document whose signature was verified. The table's fields have not been checked yet."""
+    """The parsed JSON of a document whose signature was verified; its fields have not been checked yet."""
 
     table: object
 
 
 def opened_table(payload: object, secrets: Secrets, *, magic: bytes) -> Opened | Rejection:
-    """Verifies and parses a payload of the format `magic`. Returns the table, or the reason for a rejection."""
+    """Verifies and parses a payload of the format `magic`. Returns its parsed JSON, or the reason for a rejection."""
     if not isinstance(payload, bytes):
         return Rejection(MALFORMED, f"is not a byte string, but {type(payload).__name__}")
     if len(payload) > PAYLOAD_BYTES_MAX:
@@ -190,13 +191,12 @@ class Format(Generic[Doc]):
     magic: bytes
     """The format's name and number, and a blank."""
     checked: Callable[[object], Doc]
-    """A function from a parsed table to the document that it describes. Raises InvalidDocument if the table is
-    invalid."""
+    """A function from parsed JSON to the document that it describes. Raises InvalidDocument if that is invalid."""
 
     def opened(self, payload: object, secrets: Secrets, namespace: str) -> Doc | Rejection:
-        """Returns the document, even an expired one, if it was signed with one of the secrets for `namespace`.
+        """Returns the document, even an expired one, if it is for `namespace` and signed with one of the secrets.
 
-        Otherwise returns the reason for the rejection. A publisher calls this first, because it must build only on
+        Otherwise returns the reason for the rejection. A publisher also calls this, because it must change only
         documents that nodes of the namespace accept.
         """
         said = opened_table(payload, secrets, magic=self.magic)
@@ -248,9 +248,9 @@ class Verifier(Generic[Doc]):
 
 
 def check_stamp(table: Mapping[str, Any], *, lifetime_max_s: int) -> None:
-    """Checks a table's namespace, version and period of validity, at most `lifetime_max_s` seconds.
+    """Checks the fields that every document has: namespace, version, and when it was issued and expires.
 
-    Raises InvalidDocument.
+    A document is valid for at most `lifetime_max_s` seconds. Raises InvalidDocument.
     """
     for name in STAMP:
         if name not in table:

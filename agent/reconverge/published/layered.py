@@ -1,4 +1,4 @@
-"""A setting in two layers, a node's own value and one published for the fleet, and which of them is in force."""
+"""A setting with two values, a node's own and one published for the fleet, and the rules for which is in force."""
 
 # Theory of operation. The rules for every setting that can be published:
 #
@@ -9,7 +9,7 @@
 #   4. Each layer changes independently. When settings expire, the node's own value at that time is in force, not the
 #      one at the time of their publication.
 #
-# Settings differ in their cap, and in the value that it allows:
+# Settings differ in their cap, and in the part of a published value that the cap allows:
 #
 #   setting            cap                                                allows
 #   quota and burst    the limit's `cap`; without one the node's own      the smaller, quota by quota
@@ -17,12 +17,12 @@
 #   switch             if the limit has a `cap`, the node's own; else -   the one that refuses more
 #   sync interval      none
 #
-# Different parts of the process write the layers: threads and signal handlers of the application, and the exchange. So
-# each layer is assigned by itself, in one step. A frozen value of both layers, made from an earlier state of the other
-# layer, would undo a change that was made meanwhile, which may be a kill switch.
+# Different parts of the process write the two values: threads and signal handlers of the application, and the exchange.
+# So each value is assigned by itself, in one step. If both were replaced together, a thread could write back an old
+# copy of the other value, and undo a change made meanwhile, which may be a kill switch.
 #
-# A published quota such as "50/minute" is only a part of a limit; the rest is the node's own. So its layer is made
-# again whenever the node's own limit changes.
+# A published quota such as "50/minute" is only a part of a limit; the rest is the node's own. So the published value is
+# computed again whenever the node's own limit changes.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def smaller(value: Any, cap: Any) -> Any:
-    """Returns `value`, or `cap` if that is smaller: the default of `Layered.leave`, for numeric settings."""
+    """Returns the smaller of `value` and `cap`; the default of `Layered.leave`, for numeric settings."""
     return min(value, cap)
 
 
@@ -42,14 +42,15 @@ def smaller(value: Any, cap: Any) -> Any:
 class Layered(Generic[T]):
     """A setting's own value on a node, the value published for the fleet, and the cap on the published value.
 
-    `leave(value, cap)` returns the part of a value that a cap allows: the value itself if it is within the cap.
+    `leave(value, cap)` returns the part of a value that a cap allows, which is the value itself if it is within the
+    cap.
     """
 
     own: T
     published: T | None = None
     """The published value; None if there is none."""
     cap: T | None = None
-    """The most that a published value may be; None if any published value may be in force."""
+    """The bound of the published value; None if it has no bound."""
     leave: Callable[[T, T], T] = field(default=smaller, repr=False, kw_only=True)
 
     @property

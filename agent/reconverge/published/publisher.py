@@ -1,4 +1,4 @@
-"""Publishes settings for a fleet; the settings at the hub are read first, and replaced only if they can be verified."""
+"""Publishes settings for a fleet, but first reads those at the hub: they are replaced only if they can be verified."""
 
 # Theory of operation.
 #
@@ -22,9 +22,10 @@ from reconverge.published.switch_log import record, turned_between
 
 
 def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires: int) -> FleetSettings:
-    """Returns the settings `known`, or empty ones if `known` is None or has expired, with new times and a new version.
+    """Returns a copy of the settings `known` with new times and a new version; without settings if `known` has expired.
 
-    They are issued now and expire at `expires`, in seconds since 1970; the version is the present time in milliseconds.
+    It is issued now and expires at `expires`, in seconds since 1970; the version is the present time in milliseconds.
+    `known` is None if nothing is published.
     """
     now_s, version = now_ns // SECOND_NS, now_ns // MILLISECOND_NS
     if known is None or known.expires <= now_s:
@@ -33,9 +34,9 @@ def renewed(known: FleetSettings | None, namespace: str, *, now_ns: int, expires
 
 
 def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()) -> FleetSettings:
-    """Returns `settings` with the switch `word` for the limits `names`; for all limits if there are no names.
+    """Returns `settings` with the limits `names` switched to `word`; without names, with all limits switched to it.
 
-    If `word` is None, the switch is removed, so that each node's own switch applies.
+    If `word` is None, removes the published switch, so that each node's own switch applies.
     """
     if not names:
         return replace(settings, switch=word)
@@ -46,12 +47,10 @@ def turned(settings: FleetSettings, word: Word | None, names: Sequence[str] = ()
 
 
 def unknown_limits(names: Iterable[str], reported: Iterable[str]) -> list[str]:
-    """Returns those of `names` that match none of `reported`, the names of quotas that nodes have at the hub.
+    """Returns those of `names` that belong to no limit which any node has reported to the hub.
 
-    A published switch for such a name would have no effect.
-
-    At the hub, a limit `api` of contracts that counts by customer and user is named `api/customer.user`; `api` matches
-    it.
+    A published switch for such a name would have no effect. `reported` has the names of quotas at the hub. There, a
+    limit `api` of contracts that counts by customer and user is named `api/customer.user`; the name `api` matches it.
     """
     known = {limit_of_quota(each) for each in reported}
     return [name for name in names if name not in known and not any(each.startswith(f"{name}/") for each in known)]
@@ -62,10 +61,10 @@ async def published(
 ) -> FleetSettings | None:
     """Returns the published settings at the hub, expired or not.
 
-    Returns None if the hub has no settings; with `force`, also if they cannot be verified.
+    Returns None if the hub has no settings; with `force`, also if the settings cannot be verified.
 
-    Raises UnverifiedDocument for a document that these secrets have not signed, that is for another namespace, or that
-    cannot be read; and HubUnavailable.
+    Raises UnverifiedDocument for a document that was not signed with one of these secrets, is for another namespace, or
+    cannot be read. Also raises HubUnavailable.
     """
     payload = await store.read(bytes_max=PAYLOAD_BYTES_MAX)
     known = None if payload is None else SETTINGS.opened(payload, secrets, namespace)
@@ -93,7 +92,7 @@ async def publish(
     Args:
         store: the hub, opened for the namespace of the settings.
         fleet_settings: the settings.
-        secrets: the first one signs; the settings at the hub must be signed with any of them.
+        secrets: the first secret signs; the settings at the hub must have been signed with one of them.
         force: whether to replace settings at the hub that cannot be verified.
         raise_version: whether to raise a version that is too low to one above that of the settings at the hub.
         author: the author in the log of switches; if empty, nothing is logged there.

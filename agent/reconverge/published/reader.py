@@ -65,8 +65,8 @@ logger = logging.getLogger("reconverge")
 
 PROBLEM_LENGTH_MAX: Final = 400
 RESTORED_AFTER_S: Final = (1.0, 10.0)
-"""The least and the most seconds of a random delay before a node posts a lost document again, so that not all nodes
-do."""
+"""The least and the most seconds of a random delay before a node posts a lost document again. When it is over, another
+node has mostly posted the document already."""
 UNFIT: Final = "unfit"
 """The reason for rejecting a valid document that this node has failed to apply."""
 NO_STORE: Final = "no-store"
@@ -101,7 +101,8 @@ class Reader(ABC, Generic[Doc, Store]):
     what: ClassVar[str]
     """The name of the documents in messages, such as "settings"."""
     may_mend: ClassVar[tuple[str, ...]] = (PREMATURE, EXPIRED)
-    """The reasons for rejection that may pass; a document rejected for them is checked again at each later read."""
+    """The reasons for rejection that may pass with time. A document rejected for one of them is checked again at each
+    later read."""
     brief = True
     """Whether a read sends the hub at most one short command (`Follower.brief`)."""
 
@@ -177,7 +178,7 @@ class Reader(ABC, Generic[Doc, Store]):
         """
 
     async def _go_on(self, store: Store, timeout_s: float) -> None:
-        """Does a subclass's further work at the hub, after each read that was answered, and if no read is due."""
+        """For further work of a subclass at the hub: called after each answered read, and when no read is due."""
 
     def _due_look_ns(self) -> int:
         """Returns the moment of the next read of the hub, in nanoseconds of the monotonic clock."""
@@ -258,7 +259,7 @@ class Reader(ABC, Generic[Doc, Store]):
         return self._verifier.verify(payload, now_s=self._now_s(), known=known)
 
     def _put_in_force(self, payload: bytes, document: Doc, apply: Callable[[], object]) -> Rejection | None:
-        """Applies a document. If that fails, keeps the one before in force and returns a rejection, else None."""
+        """Applies a document, and returns None; if that fails, keeps the former in force and returns a rejection."""
         try:
             apply()
         except Exception as error:

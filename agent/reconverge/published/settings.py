@@ -29,14 +29,14 @@ class LimitOverride:
     """The published settings of one limit. If a field is None, each node's own setting applies."""
 
     limit: str | None = None
-    """The quotas as a limit string.
+    """The quotas as a limit string, such as `100/minute`.
 
-    On each node it changes quota and burst of the node's own limit, and nothing else.
+    It changes the quota and burst of each node's own limit, and nothing else.
     """
     max_overshoot: float | None = None
     """The most by which the limit may be exceeded, as a fraction: 0 is strict.
 
-    It can only lower that of a node's policy.
+    It can only lower the value of a node's own policy.
     """
     sync_interval: float | None = None
     switch: Word | None = None
@@ -58,7 +58,7 @@ class FleetSettings:
     switch: Word | None = None
     """The switch for all limits at once."""
     limits: Mapping[str, LimitOverride] = field(default_factory=dict[str, LimitOverride])
-    """The settings of single limits, by name. A node without a limit of that name may declare it later."""
+    """The settings of single limits, by name. They also apply to a limit that a node declares later."""
 
 
 def seal(fleet_settings: FleetSettings, secrets: Secrets) -> bytes:
@@ -69,7 +69,7 @@ def seal(fleet_settings: FleetSettings, secrets: Secrets) -> bytes:
 
 
 def checked(said: object) -> FleetSettings:
-    """Returns the settings that a parsed table describes. Raises InvalidDocument, which names the invalid field."""
+    """Returns the settings from parsed JSON or TOML. Raises InvalidDocument, which names the invalid field."""
     table = _table(said, SETTINGS_FIELDS)
     check_stamp(table, lifetime_max_s=LIFETIME_MAX_S)
     _check_interval(table)
@@ -143,7 +143,7 @@ def _check_interval(table: Mapping[str, Any], *path: str) -> None:
 
 @contextmanager
 def _field(*path: str) -> Iterator[None]:
-    """Turns a ReconvergeError of the `with` block into an InvalidDocument, with `path` as that of the invalid field."""
+    """Turns a ReconvergeError in the `with` block into an InvalidDocument about the field at `path`."""
     try:
         yield
     except ReconvergeError as error:
@@ -151,7 +151,7 @@ def _field(*path: str) -> Iterator[None]:
 
 
 def table_of(fleet_settings: FleetSettings) -> dict[str, Any]:
-    """Returns the settings as a table, without the fields that are None."""
+    """Returns the settings as a dict, without the fields that are None."""
     said = {
         name: getattr(fleet_settings, name) for name in SETTINGS_FIELDS if getattr(fleet_settings, name) is not None
     }

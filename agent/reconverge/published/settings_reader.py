@@ -31,7 +31,7 @@ class FleetSettingsStats(ReaderStats):
     capped: tuple[str, ...] = ()
     """The names of limits whose published value is bounded by their cap."""
     unfit: dict[str, str] = field(default_factory=dict[str, str])
-    """The reasons why published settings cannot apply on this node, by the name of the limit, or by "sync_interval"."""
+    """The reasons why published settings cannot apply on this node, by name of a limit; or under "sync_interval"."""
 
 
 class SettingsReader(Reader[FleetSettings, SettingsStore]):
@@ -59,7 +59,7 @@ class SettingsReader(Reader[FleetSettings, SettingsStore]):
         return FleetSettingsStats(**self._counted())
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        """Puts settings that have expired out of force, and then reads the settings at the hub if a read is due."""
+        """Stops applying settings that have expired, and then reads the settings at the hub if a read is due."""
         self._follow_the_clock()
         await super().follow(hub, cut_off=cut_off, timeout_s=timeout_s)
 

@@ -1,4 +1,4 @@
-"""A fleet's log of turned switches with their authors, which a hub stores, signed, beside the settings."""
+"""A fleet's log of changes of published switches and their authors; a hub stores it, signed, beside the settings."""
 
 # Theory of operation.
 #
@@ -38,9 +38,9 @@ AUTHOR_LENGTH_MAX: Final = 200
 """The longest name of an author, the same as in contracts."""
 LIMIT_LENGTH_MAX: Final = 200
 KEPT_S: Final = LIFETIME_MAX_S
-"""The seconds for which the hub keeps the log after the last change."""
+"""For how many seconds after the last change the hub keeps the log."""
 PATIENCE_S: Final = 2.0
-"""The seconds for which a publisher waits for the log, after its settings have been published."""
+"""For how many seconds a publisher tries to write the log, after it has published the settings."""
 
 
 class Turned(NamedTuple):
@@ -49,7 +49,7 @@ class Turned(NamedTuple):
     when: int
     """When the switch was turned, in seconds since 1970 by the publisher's clock."""
     by: str
-    """The author, as the holder of the secret has stated."""
+    """The author's name, as given by the holder of the secret."""
     limit: str | None
     """The limit's name; None for the switch of all limits."""
     to: Word | None
@@ -57,7 +57,7 @@ class Turned(NamedTuple):
 
 
 def turned_between(before: FleetSettings | None, after: FleetSettings, author: str) -> list[Turned]:
-    """Returns the switches that differ between two settings, as changes by `author`; at most `LINES_MAX` of them."""
+    """Returns the switches that differ between two settings, as lines for the log; at most `LINES_MAX` of them."""
     former = {} if before is None or before.expires <= after.issued else _switches(before)
     since = _switches(after)
     by = _visible(author)
@@ -68,7 +68,7 @@ def turned_between(before: FleetSettings | None, after: FleetSettings, author: s
 async def read_log(store: object, namespace: str, secrets: Secrets) -> list[Turned] | None:
     """Returns the last changes of switches, the newest first; None if the hub cannot store the log.
 
-    A log that is not signed, and lines that are invalid, are left out. Raises HubUnavailable.
+    Invalid lines are left out; a log that is not signed counts as empty. Raises HubUnavailable.
     """
     if not isinstance(store, ContractStore):
         return None

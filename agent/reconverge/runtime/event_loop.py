@@ -1,8 +1,8 @@
 """The event loop of the thread that exchanges: it blocks that thread alone, and does not delay the end of the process.
 
 Calls that may hang for long, above all to a name server, run on threads that the end of the process does not wait for.
-The executor of asyncio joins its threads at the end, so a resolver that hangs would delay the end by half a minute. The
-same question is asked once at a time, so that a name server that never answers occupies one thread.
+The executor of asyncio joins its threads at the end, so a resolver that hangs would delay the end by half a minute. If
+several callers look up the same name, only one call runs, so that a name server that never answers occupies one thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HelpersBusy(PortableError, OSError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"{HELPERS_MAX} threads already wait for an answer of the operating system, such as for a name"
+            f"{HELPERS_MAX} threads already wait for the operating system, such as to look up a name; try again later"
         )
 
 

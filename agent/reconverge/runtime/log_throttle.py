@@ -28,7 +28,7 @@ FACTS_MAX: Final = 10_000
 
 
 class LoggedOnce:
-    """The set of facts that have been logged. It holds at most `facts_max` facts; any further fact counts as logged."""
+    """Remembers which facts were logged, at most `facts_max` of them. Any further fact counts as logged already."""
 
     def __init__(self, facts_max: int = FACTS_MAX) -> None:
         self._facts_max = facts_max
@@ -66,5 +66,5 @@ class LogThrottle:
         return len(logged_ns) < (logged_ns.maxlen or 0) or now_ns - logged_ns[0] >= self._within_ns
 
     def note(self, now_ns: int) -> None:
-        """Counts a message that is logged at `now_ns`, even if `allows` returned False for it."""
+        """Counts a message that is logged at `now_ns`; also call it for one that is logged although not allowed."""
         self._logged_ns.append(now_ns)

@@ -60,7 +60,7 @@ class LoopResource(Protocol):
 
 
 def let_go(thing: LoopResource, inherited: bool) -> None:  # noqa: FBT001  # as `Owned` passes it
-    """Releases a resource: as a copy of the parent process's if `inherited` is True, else as this process's.
+    """Releases a resource; if `inherited`, it is the copy of a resource of the parent process.
 
     Pass this function to `Owned` as `left`.
     """
@@ -105,7 +105,7 @@ class Owned(Generic[T]):
         return self._thing
 
     def take(self) -> T | None:
-        """Returns the resource of the calling process and event loop, for the caller to close; None if none is.
+        """Returns the resource of the calling process and event loop, for the caller to close; None if there is none.
 
         The next `get` makes another resource.
         """

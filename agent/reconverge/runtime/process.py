@@ -1,4 +1,4 @@
-"""Notifies agents of forks and of the end of the process; contexts in which a program starts other processes."""
+"""Notifies agents of forks and of the end of the process, and has context managers for starting other processes."""
 
 # Theory of operation.
 #
@@ -80,9 +80,10 @@ _hooked_pid = 0
 _ending_pid = 0
 """The id of the process in which this module has handled a SIGTERM; 0 before."""
 _asked_pid = 0
-"""The id of the process whose event loop was asked to end, and still runs."""
+"""The id of the process whose event loop was asked to end and still runs; 0 if there is none."""
 _held_back_pid = 0
-"""The id of the process that will end by a SIGTERM, held back until its agents have sent their last reports."""
+"""The id of the process that will end by a SIGTERM, which is held back until its agents have sent their last
+reports."""
 _speaking_pid = 0
 """The id of the process whose agents are sending their last reports; 0 if none is."""
 

@@ -1,4 +1,4 @@
-"""Detects that this process may be a copy: restored from an image of its memory, perhaps beside other copies."""
+"""Detects that this process was restored from an image of its memory, so that it may be one of several copies."""
 
 # Theory of operation.
 #
@@ -25,10 +25,10 @@ from typing import Final
 from reconverge.clock import SECOND_NS, SystemClock
 
 JUMP_NS: Final = 5 * SECOND_NS
-"""The nanoseconds that the wall clock may gain on the monotonic clock between two checks; more means that it was
-set."""
+"""The nanoseconds that the wall clock may gain on the monotonic clock between two checks. A larger gain counts as the
+sign of a restoration."""
 LOOK_NS: Final = SECOND_NS
-"""The nanoseconds between two reads of the boot id, at least."""
+"""The least time between two reads of the boot id, in nanoseconds."""
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -56,7 +56,7 @@ class Restorations:
         self._seen_boot_id = boot_id()
 
     def sign(self) -> str:
-        """Returns a phrase that says how a restoration since the last call was noticed; "" if there was none."""
+        """Returns a phrase that says how a restoration since the last call was noticed; "" if none was noticed."""
         now_ns = self._since_start_ns()
         ahead_ns = self._wall_ns() - now_ns
         gained_ns, self._ahead_ns = ahead_ns - self._ahead_ns, ahead_ns

@@ -37,7 +37,8 @@ GEVENT: Final = "gevent"
 EVENTLET: Final = "eventlet"
 NUMBERS_APART: Final = 64
 INTERPRETERS_APART: Final = 16
-"""The number of interpreters that get NUMBERS_APART thread numbers each; skipping a number takes 0.1 ms."""
+"""The number of interpreters that get NUMBERS_APART thread numbers each, so that their threads have different numbers.
+Skipping a number takes 0.1 ms."""
 
 
 def _original(module: str, name: str) -> Any:
@@ -85,8 +86,8 @@ def green_threads() -> str:
 def start_thread(run: Callable[[], None], *, name: str) -> threading.Thread | None:
     """Starts a thread that calls `run`, and does not keep the process from ending. Returns at once.
 
-    Returns None in the main interpreter. In a subinterpreter, a thread that is left over would crash the process, so
-    there it returns the thread for the caller to join. Raises RuntimeError if no thread can be started.
+    Returns None in the main interpreter. In a subinterpreter, a thread that still runs at the end would crash the
+    process, so there it returns the thread for the caller to join. Raises RuntimeError if no thread can be started.
     """
     if not in_main_interpreter():
         _leave_numbers_to_others()
@@ -106,7 +107,7 @@ def start_thread(run: Callable[[], None], *, name: str) -> threading.Thread | No
 
 
 def _leave_numbers_to_others() -> None:
-    """Skips thread numbers, so that the next thread of this interpreter gets one that other interpreters hardly use.
+    """Skips thread numbers, so that this interpreter's next thread gets a number that other interpreters hardly use.
 
     Until Python 3.12, asyncio remembers the running loop of the whole process by the number of its thread, and every
     interpreter counts from one. Loops of two interpreters on threads of the same number take each other for their own.
@@ -121,7 +122,7 @@ def _leave_numbers_to_others() -> None:
 
 
 def _run_beside_greenlets(run: Callable[[], None]) -> None:
-    """Calls `run` with a gevent hub of this thread's own, which locks shared with greenlets need."""
+    """Calls `run` with a gevent hub (event loop) of this thread's own, which locks shared with greenlets need."""
     hub = importlib.import_module(GEVENT).get_hub()
     try:
         run()

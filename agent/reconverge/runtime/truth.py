@@ -11,10 +11,10 @@ _ORDERS: Final = ("__lt__", "__le__", "__gt__", "__ge__")
 
 
 def no_number(noun: str, remedy: str) -> Callable[[type[T]], type[T]]:
-    """Decorates a class of results: equality with True or False, and order beside a number, raise TypeError.
+    """Decorates a class of results, so that `==` with True or False, and `<` or `>` with a number, raise TypeError.
 
-    A result is an object of its own, so `result == False` would never hold, and an `if` would let each request go on.
-    `noun` names the result in the error, and `remedy` is the sentence after it.
+    A result never equals False, so without the error, `if result == False` would let every request through. `noun`
+    names the result in the error, and `remedy` is the sentence after it.
     """
 
     def decorate(kind: type[T]) -> type[T]:

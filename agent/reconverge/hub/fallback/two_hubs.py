@@ -86,7 +86,7 @@ class TwoHubs:
             raise InvalidSetting(
                 "fallback",
                 name,
-                f"divides keys into {fallback.shards} shards and the hub into {primary.shards}; give both as many",
+                f"divides keys into {fallback.shards} shards, the hub into {primary.shards}; give both the same number",
             )
         self._primary = primary
         self._fallback = fallback

@@ -147,8 +147,7 @@ class CellMeter(ABC):
         return False
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
-        """Adds the use that `memory` may have for a key, as it may have been evicted before, to the new key's
-        counts."""
+        """Adds to a new key's counts the use that `memory` has if the key was evicted before."""
 
     def clear(self, cell: Cell) -> None:
         """Forgets all charges to the key."""

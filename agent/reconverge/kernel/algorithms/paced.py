@@ -127,8 +127,7 @@ class LeakyBucket(Bucket):
         cell.credit = level
 
     def taken(self, cell: Cell) -> int:
-        """Returns the part of the allowance in use, in cost times nanoseconds; requests from the queue use none of
-        it."""
+        """Returns the used part of the allowance, in cost times nanoseconds; requests from the queue use none of it."""
         return max(0, cell.level - cell.credit)
 
     def bound(self, cell: Cell, now_ns: int) -> int:

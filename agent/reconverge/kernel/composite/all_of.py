@@ -173,8 +173,7 @@ class AllQuotas:
             table.warm(keys)
 
     def decide(self, key: str, cost: int, now_ns: int) -> tuple[Verdict, ...]:
-        """Decides as `allow` at `now_ns`; returns a verdict for each quota: whether all admit, and the quota's
-        window."""
+        """Decides as `allow` does, at `now_ns`; each quota's verdict has whether all quotas admit, and its window."""
         costs = self.costs_of(cost, None)
         with self.lock:
             if self._at_once(key, costs, now_ns):
@@ -187,7 +186,7 @@ class AllQuotas:
     def costs_of(self, cost: object, kind: str | None = None) -> tuple[int, ...]:
         """Returns the cost for each quota, in the unit of that quota: whole requests, or parts of a request.
 
-        A quota that has a table of costs takes the cost of `kind` from its table. Raises InvalidCost or UnknownKind.
+        A quota with `costs` by kind charges its cost of `kind`. Raises InvalidCost or UnknownKind.
         """
         if kind is None:
             cost = Table.check_cost(cost)

@@ -188,8 +188,7 @@ class AskGate:
         return next((word for word in FIRST_WORDS if word in words), Word.ANSWERED)
 
     def wait_out(self, cells: Sequence[Cell]) -> int:
-        """Queues reports that ask the hub once more for free quota that it withholds; returns when it will grant
-        that."""
+        """Queues reports that ask the hub once more for quota that it withholds; returns when it will grant that."""
         return max(cell.table.lock.run(wait_out, cell) for cell in cells)
 
     @staticmethod

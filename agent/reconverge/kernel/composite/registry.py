@@ -58,7 +58,7 @@ class Composites:
                 raise InvalidSetting(
                     "parent",
                     parent.name,
-                    f"does not go with several quotas: {', '.join(quotas)}; leave one of the two out",
+                    f"does not go with several quotas: {', '.join(quotas)}; give one quota, or leave parent out",
                 )
             return self.share(name, quotas[name], policy, parent=parent)
         return (

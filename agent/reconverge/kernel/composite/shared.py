@@ -175,7 +175,7 @@ def what_is_left(pool: Limit, share: Limit) -> Limit:
     if share.align == FIRST_HIT or share.algorithm in PACED or share.initial is not None or pool.initial is not None:
         raise InvalidLimit(
             text,
-            f"a share goes with none of align={FIRST_HIT!r}, initial, {', '.join(PACED)}: with these, shares would not "
+            f"a share cannot have align={FIRST_HIT!r}, initial, {' or '.join(PACED)}: with these, shares would not "
             "sum to the parent's quota; leave it out",
         )
     if share.count_refused:

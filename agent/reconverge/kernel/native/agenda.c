@@ -1,7 +1,8 @@
-/* Promises to look at quiet cells again, the next one first. Each cell has at most one; a new one replaces it.
+/* The schedule of checks of quiet cells: `kernel/reporting/agenda.py`. A scheduled check is called a promise; a cell
+ * has at most one, and a new one replaces it.
  *
  * Promises are kept in groups; groups for one moment come in the order in which they were begun. A group does not own
- * its cells: it lists their places, and each cell stores its group and its index in it, so that it can leave.
+ * its cells: it lists their places, and each cell stores its group and its index in the group, so that it can leave.
  */
 #include "places.h"
 

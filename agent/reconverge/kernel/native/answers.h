@@ -1,4 +1,4 @@
-/* The reports of many cells, and their answers. */
+/* The types of the reports in a batch, and of the hub's answers to them. */
 #ifndef RECONVERGE_ANSWERS_H
 #define RECONVERGE_ANSWERS_H
 

@@ -1,4 +1,4 @@
-/* One key of one limit: the attributes of the Cell in Python, as C numbers. */
+/* A cell, the record of one key of one limit: it has the attributes of `Cell` in Python, as C numbers. */
 #include "native.h"
 
 PyObject *

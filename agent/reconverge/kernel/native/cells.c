@@ -1,5 +1,5 @@
-/* Cells kept in step with the hub's clock (`kernel/algorithms/edges.py`), and put forward to be reported
- * (`kernel/reporting/requests.py`), for limits decided here. */
+/* Moves cells into the window of the hub's clock (`kernel/algorithms/edges.py`), and queues them for reports
+ * (`kernel/reporting/requests.py`), for the limits that C decides. */
 #include "cells.h"
 
 bool

@@ -1,5 +1,5 @@
-/* Cells kept in step with the hub's clock: those parts of `kernel/algorithms/edges.py` that every decision and every
- * report needs. */
+/* Functions that move cells into the window of the hub's clock: the parts of `kernel/algorithms/edges.py` that every
+ * decision and every report needs. */
 #ifndef RECONVERGE_CELLS_H
 #define RECONVERGE_CELLS_H
 

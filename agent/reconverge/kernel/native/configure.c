@@ -1,4 +1,5 @@
-/* The terms of a limit by which a store decides about it; `kernel/table/native.py` sets them. */
+/* Reads the terms of a limit (its quota, window and so on) by which a store decides; `kernel/table/native.py` sets
+ * them. */
 #include "native.h"
 
 /* Take a member out of the terms of a limit, a dict; -1 with an error if it is missing. */

@@ -1,5 +1,5 @@
-/* Deciding about one key: the C of `Table`. The fast path is one comparison; the slow path is here for the limits that
- * most users have, and in Python for the others.
+/* Decides about one key, as the methods of `Table` do. The fast path is one comparison. C has the slow path for the
+ * limits that most users have; for other limits Python has it.
  *
  * Theory of operation.
  *
@@ -8,15 +8,14 @@
  * change of that cell; then it waits. This needs the interpreter's lock: a free-threaded Python turns it on for this
  * module (Py_MOD_GIL_USED).
  *
- * With the machine's own clock, the time is read from the coarse clock, which takes a quarter as long, unless the
- * window ends within a second. A time in a decision is therefore right, or too long by a tick, never too short. A
- * refusal, whose `retry_after` a caller may wait for, reads the exact clock. With a clock of the caller both twins give
- * the same results to the last bit.
+ * If the node uses the machine's clock, the time is read from the coarse clock, which takes a quarter as long, unless
+ * the window ends within a second. So a duration in a decision is right, or too long by a tick, never too short. For a
+ * refusal, whose `retry_after` a caller may wait for, C reads the exact clock. If the caller passes its own clock, both
+ * kernels give the same results to the last bit.
  *
  * The slow path holds the limit's lock, and no foreign code runs meanwhile. If C lacks something (the time, a shard),
- * it notes that, gets it from Python without the lock, and decides anew. A decision that C does not support
- * (`Terms.plain`, `fits`) it leaves to the Python method of the same name, on the same cell, before anything is
- * charged.
+ * it notes that, gets it from Python without the lock, and decides anew. Decisions that C does not support
+ * (`Terms.plain`, `fits`) are left to the Python method of the same name, on the same cell, before anything is charged.
  */
 #include "decide.h"
 #include "decision.h"

@@ -1,4 +1,4 @@
-/* Shared by decisions about one key and about many. */
+/* Types and functions for decisions about one key and about many. */
 #ifndef RECONVERGE_DECIDE_H
 #define RECONVERGE_DECIDE_H
 

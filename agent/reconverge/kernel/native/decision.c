@@ -1,4 +1,4 @@
-/* A decision with its grounds: the Decision in Python, whose fields become objects when they are read. */
+/* The class Decision, an answer to a request with its grounds; its fields become Python objects when they are read. */
 #include <stddef.h>
 #include "decision.h"
 

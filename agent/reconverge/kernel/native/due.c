@@ -1,5 +1,5 @@
-/* Chooses the cells that the next batch reports: those that are dirty, those that are urgent, and quiet ones for which
- * a look at this time was promised. The twin of `due_cells` in kernel/reporting/agenda.py. */
+/* Chooses the cells that the next batch reports: changed ones, urgent ones, and quiet ones whose scheduled check is
+ * due. The twin of `due_cells` in kernel/reporting/agenda.py. */
 #include "cells.h"
 #include "places.h"
 #include "python.h"

@@ -1,5 +1,5 @@
-/* The use of keys that were evicted while it counted: two ageing memories of bits or of counters, with the same
- * contents as those of `kernel/evicted.py`. Only the bytes of a key are read through Python. */
+/* Remembers the use of keys that were evicted while it still counted: `kernel/evicted.py` explains the two memories, of
+ * bits or of counters. Both kernels store the same bits. Only the bytes of a key are read through Python. */
 #include "native.h"
 
 #define BITS_PER_KEY 32

@@ -1,5 +1,5 @@
-/* Makes the reports of cells, and merges answers into them: `kernel/reporting/cell_reports.py` for limits that C
- * decides. */
+/* Makes the reports of cells, and stores the hub's answers in them: `kernel/reporting/cell_reports.py`, for the limits
+ * that C decides. */
 #include "cells.h"
 
 #define NEED_MARGIN 1.5

@@ -1,5 +1,5 @@
-/* Explaining a decision: `kernel/table/explain.py`. Nothing runs in between; unless it comes at once, the lock is held.
- */
+/* Explains decisions: `kernel/table/explain.py`. No other code changes the key between a decision and its explanation:
+ * either both happen in one call into C, or the limit's lock is held. */
 #include "explain.h"
 
 #include "decision.h"

@@ -1,4 +1,4 @@
-/* The grounds of a decision. */
+/* Functions that compute the grounds of a decision. */
 #ifndef RECONVERGE_EXPLAIN_H
 #define RECONVERGE_EXPLAIN_H
 

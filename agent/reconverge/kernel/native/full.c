@@ -2,10 +2,10 @@
  *
  * Theory of operation.
  *
- * A node is full when a stranger makes up keys, and then each of its decisions about a new key looks at two keys of the
- * limit, and at two of another one. So C looks first, and changes nothing that a second look would change again. When
- * it has found out for all these keys whether they stay, it drops the others. If it cannot find out for one of them,
- * Python begins anew; also if there is no room after all, and C cannot count a key beyond `keys_max`.
+ * A node gets full when an attacker makes up keys, and then each decision about a new key looks at two keys of the
+ * limit, and at two of another one. C first finds out for each of these keys whether it stays, and changes nothing that
+ * matters if that is repeated. Then it drops the keys that do not stay. If it cannot find out for one of them, Python
+ * begins anew; also if there is no room after all, and C cannot count a key beyond `keys_max`.
  *
  * On a node without a hub, C drops idle keys, as it does while there is room (`evict`), and keys with little use, which
  * is remembered. There, too, it checks whether Python is needed before it drops any key.

@@ -1,4 +1,4 @@
-/* Keys without a cell: `kernel/table/lookup.py`, for limits decided here, while there is room. */
+/* Makes cells for new keys while the node has room: `kernel/table/lookup.py`, for the limits that C decides. */
 #include "places.h"
 
 #include "cells.h"

@@ -1,5 +1,5 @@
-/* The cells of a shard that wait for a report: `kernel/reporting/lanes.py` explains why each limit has a lane of its
- * own. No other thread comes in between here, as the interpreter has a lock. */
+/* The queue of cells of a shard that wait for a report: `kernel/reporting/lanes.py` explains why each limit has a lane,
+ * a queue of its own. No other thread runs during a call here, as the interpreter has a lock. */
 #include "cells.h"
 
 #define TURN 16

@@ -1,4 +1,5 @@
-/* Looks that charge nothing: `settles` and `test` of `Table`, for the limits that C decides about. */
+/* Answers questions about a key without charging anything: `settles` and `test` of `Table`, for the limits that C
+ * decides. */
 #include "decide.h"
 
 /* Whether C may look for a request; else Python does. */

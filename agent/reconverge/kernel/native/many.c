@@ -1,5 +1,5 @@
-/* Many decisions in one call: `kernel/composite/many.py`. The data of the next keys are fetched from memory while the
- * keys before are decided. */
+/* Makes many decisions in one call: `kernel/composite/many.py`. While it decides about some keys, the processor fetches
+ * the data of the next keys from memory. */
 #include "decide.h"
 #include "python.h"
 

@@ -1,7 +1,8 @@
 /* The arithmetic of `kernel/algorithms/windows.py` and `bucket.py`, for the algorithms that C decides.
  *
- * Whole numbers are exact, as in Python: what may exceed 64 bits is reckoned in 128, and what might exceed those is not
- * decided here (see `fits` in cells.c). Floating point is done in the order in which Python does it.
+ * Whole numbers are exact, as in Python: numbers that may exceed 64 bits are computed in 128 bits. A decision whose
+ * numbers might exceed those is left to Python (`fits` in cells.c). Floating-point operations come in the same order as
+ * in Python.
  */
 #ifndef RECONVERGE_METER_H
 #define RECONVERGE_METER_H

@@ -1,11 +1,11 @@
 /* The objects of the compiled kernel, and the functions that work on them, for all its files.
  *
  * The kernel in Python is the definition. Each function here has the name of its Python twin, and does the same to the
- * last bit; for whatever C lacks, the Python function of the same name is called, which works on the same objects.
+ * last bit. For cases that C does not support, it calls the Python function of the same name on the same objects.
  *
  * Code that touches a cell holds the interpreter's lock, and also the lock of its limit if other code may run in
  * between. While C holds the lock of a limit, or the address of a place, no foreign code runs: no function in Python,
- * and no collection. Work for Python is noted and done after the unlock; data that C lacks are fetched without the
+ * and no collection. Work for Python is queued and done after the unlock; data that C lacks are fetched without the
  * lock, and then the decision is made anew (`decide_under_lock`).
  */
 #ifndef RECONVERGE_NATIVE_H

@@ -1,5 +1,5 @@
-/* How far the policy lets this node go: `reconverge.policies`, as far as those are known here, and `view_of` in
- * `kernel/table/slow_path.py`.
+/* Computes how far past its allowance a policy lets this node go: `reconverge.policies`, for the policies that C has,
+ * and `view_of` in `kernel/table/slow_path.py`.
  *
  * This runs for each refused request, so it is a hot path while a limit is used up. The amounts are floating point in
  * Python, too, and the operations come in the same order.

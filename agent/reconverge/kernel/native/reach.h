@@ -1,4 +1,4 @@
-/* How far past its allowance a node may go: the policies. */
+/* The policies: they decide how far past its allowance a node may go. */
 #ifndef RECONVERGE_REACH_H
 #define RECONVERGE_REACH_H
 

@@ -1,4 +1,4 @@
-/* The reports and answers of a batch: one row of numbers for each cell, which becomes a CellReport when it is read. */
+/* The reports and answers of a batch: one row of numbers for each cell; a row becomes a CellReport when it is read. */
 #include "answers.h"
 #include "places.h"
 

@@ -1,4 +1,4 @@
-/* The numbers of a shard, of a tally and of a kernel, where C and Python both can reach them. */
+/* Base classes for the shard, the tally (a limit's sums) and the kernel, with the fields that C and Python both use. */
 #include "native.h"
 
 static int

@@ -55,7 +55,7 @@ def why_not(table: LimitState, limit: Limit) -> str | None:
             f"{_parts(limit.unit)}, which cannot change while it is in use"
         )
     if table.limit not in (limit, table.pool):
-        return "has shares set aside from it, so its quota cannot change while it is in use"
+        return "is the parent of shares of its quota, so the quota cannot change while it is in use"
     return None
 
 
