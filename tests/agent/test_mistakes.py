@@ -111,7 +111,7 @@ LIMITS: dict[str, Mistake] = {
     "a rate as what is in progress": (
         lambda: Agent("memory://").concurrency("login", "5/minute"),
         InvalidLimit,
-        ("no limit on what is in progress", "declare a rate with agent.limit"),
+        ("not a limit on work in progress", "declare a rate with agent.limit"),
     ),
     "a setting of rates for slots": (
         lambda: _wrong(Agent("memory://")).concurrency("render", 20, soft="10%"),

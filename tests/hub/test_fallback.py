@@ -117,7 +117,7 @@ def test_a_fallback_needs_somebody_to_fall_back_from(
 def test_both_hubs_divide_keys_alike() -> None:
     """Else what is one part at one of them would be several at the other."""
     one: Hub = MemoryHub()
-    with pytest.raises(InvalidSetting, match="divides keys into 4 shards and the hub into 1"):
+    with pytest.raises(InvalidSetting, match="divides keys into 4 shards, the hub into 1"):
         Agent(one, fallback=MemoryHub(shards=4))
 
 

@@ -135,9 +135,9 @@ def test_costs_are_copied() -> None:
 @pytest.mark.parametrize(
     ("costs", "problem"),
     [
-        ({}, "1 to 1000 kinds, not 0"),
-        ({str(number): 1 for number in range(KINDS_MAX + 1)}, "1 to 1000 kinds, not 1001"),
-        ([("GET", 1)], "no table"),
+        ({}, "1 to 1000 kinds of request, not 0"),
+        ({str(number): 1 for number in range(KINDS_MAX + 1)}, "1 to 1000 kinds of request, not 1001"),
+        ([("GET", 1)], "not a dict"),
         ({"": 1}, "at least one character"),
         ({1: 1}, "not a string"),
         ({"GET": -1}, "'GET' costs -1"),

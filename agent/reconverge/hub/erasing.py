@@ -62,8 +62,7 @@ SLACK_US: Final = 2_000_000
 """A node carries out orders given up to this many microseconds before its start, because its estimate of the hub's
 clock may be wrong by a round trip."""
 NAME_BYTES_MAX: Final = 1024
-"""The longest identity that can be erased, in bytes of UTF-8; customers' identities and parts of keys are no
-longer."""
+"""The longest identity that can be erased, in bytes of UTF-8. No customer's identity and no part of a key is longer."""
 SEPARATOR: Final = "|"
 """The character between the parts of a key that is made of several facts, such as user and address. Contracts and the
 guards of web frameworks make such keys."""

@@ -125,15 +125,15 @@ class CellReport(NamedTuple):
     """The number of the window that `current` belongs to. If windows begin with the first hit: the moment at which that
     window began, or -1 while no window is open."""
     current: int
-    """The cost charged in this window; for a bucket, since the cell began; for charges with dates, all in use."""
+    """The cost charged in this window; for a bucket, since the cell began; for charges with dates, all that counts."""
     previous: int
     """The cost charged in the window before; for a bucket, its level in thousandths; for charges with dates, for how
-    many microseconds any of them may still be in use."""
+    many microseconds any of them may still count."""
     allowance: int
     base: int
     """For fixed windows, the allowance with which the node begins the next window. For sliding windows, the node's
-    sealed share, which it may use if the hub falls silent. For charges with dates, for how many microseconds all of
-    them certainly stay in use."""
+    sealed share, which it may use if the hub falls silent. For charges with dates, for how many microseconds certainly
+    none of them expires."""
     overdraft: int
     """The amount by which the node may exceed its allowance while the fleet is calm."""
     need_milli: int

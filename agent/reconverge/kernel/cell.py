@@ -416,8 +416,8 @@ class Cell(Headroom):
         """The cost of the first request that waits, if an allowance for less than its cost would be of no use;
         otherwise 0."""
         self.wanted = 0
-        """The value that `charged` has when all requests are charged that waited at the last report; 0 if none
-        waited then."""
+        """The value that `charged` will have when all requests have been charged that waited at the last report; 0 if
+        none waited then."""
         self.denied = False
         """Whether the hub's last answer granted too little for `wanted`."""
 
@@ -562,5 +562,5 @@ def has_share(cell: Cell) -> bool:
 
 
 def low_water(table: Limited, headroom: int) -> int:
-    """Returns the headroom, as cost, below which to ask the hub for more: LOW_WATER of `headroom`, but one request."""
+    """Returns the headroom below which to ask the hub for more: LOW_WATER times `headroom`, at least one request."""
     return max(table.unit, ceil(LOW_WATER * headroom))

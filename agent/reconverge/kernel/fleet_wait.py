@@ -34,7 +34,7 @@ ROOM_FOR: Final = 2
 """How many requests of the refused cost should fit on each node before the client retries: allowances are whole
 numbers, and other requests come meanwhile."""
 SHARE_MAX: Final = 4
-"""No client waits until more than 1/SHARE_MAX of the capacity is free, however many nodes there are."""
+"""A client waits at most until 1/SHARE_MAX of the capacity is free, however many nodes there are."""
 SETTLING_INTERVALS: Final = 2
 """How many sync intervals it takes at most until a node has reported to the hub that some use has expired."""
 INTERVALS_MAX: Final = 3

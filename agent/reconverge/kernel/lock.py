@@ -68,7 +68,7 @@ class KernelFields:
 
 
 class Reentry(PortableError, RuntimeError):
-    """Raised when a thread in the middle of a decision calls a function that would have to wait, maybe for itself."""
+    """Raised when a thread in the middle of a decision makes a call that would wait, and so might wait for ever."""
 
     def __init__(self) -> None:
         super().__init__("this thread is in the middle of a decision about the same limit")

@@ -50,9 +50,9 @@ class Node(KernelFields):
         """The sync interval, the shortest time between two exchanges, and the lease of the node's name, in
         nanoseconds."""
         self.hub_recalls = True
-        """Whether the hub recalls keys of which other nodes lack something; see `Answer.recalls`."""
+        """Whether the hub recalls keys: asks nodes to report a key of which another node lacks capacity."""
         self.silence_max_ns = SILENCE_MAX_S * SECOND_NS
-        """The longest time for which charges to a key may go unreported (`reporting/silence.py`); 0 if all must be."""
+        """The longest time for which charges to a key go unreported, see `reporting/silence.py`; 0 if none may."""
         self.wake: Callable[[], None] = _no_loop
         """Called, with no lock held, when a request needs an exchange sooner than the exchange loop would begin one. It
         must not wait."""

@@ -25,7 +25,7 @@ class ShardState(ShardFields, AskState):
     def start_over(self, offset_ns: int) -> None:
         """Forgets all that the hub has answered.
 
-        `offset_ns` is the wall time minus the monotonic time, for the hub's clock.
+        `offset_ns` is the first estimate of the hub's time minus the monotonic time: this node's own wall time is used.
         """
         self.nodes += self.nodes > 0  # a forked child is one node more than its parent knew
         self.offset_ns = offset_ns

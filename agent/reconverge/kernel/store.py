@@ -10,8 +10,8 @@ LOOKED_AROUND = 4096
 PLACES_PASSED = 8
 """The most places that one call of `pass_by` visits, however many of them are empty."""
 LISTED_MAX = 64
-"""The most keys that one store lists in `homes`, the index of the keys of several stores. A store with more keys is
-wide: it does not list further keys, so a look-up searches the store itself."""
+"""The most keys that one store lists in `homes`, an index by which a key is found in one of several stores. A store
+with more keys is wide: it lists no further keys, so a look-up searches the store itself."""
 
 JUMP = 2654435769
 """The fraction of all places that `jump` skips, times 2**32. It is the golden ratio, so that jumps spread evenly."""
@@ -77,7 +77,7 @@ class Store(dict[str, Cell]):
             self._places.append(cell)
 
     def drop(self, cell: Cell) -> bool:
-        """Removes a cell, the counts of one key; returns whether it was in the store."""
+        """Removes a cell (the counts of one key); returns whether it was in the store."""
         if self.get(cell.key) is not cell:
             return False
         self._unlist(cell.key)
@@ -116,7 +116,7 @@ class Store(dict[str, Cell]):
         return [cell for cell in self._places if cell is not None]
 
     def pass_by(self, count: int) -> list[Cell]:
-        """Returns the next few cells, each the counts of one key, in the order of places; at most `count`.
+        """Returns the next cells (each the counts of one key) in the order of places, at most `count`.
 
         After the last place it begins again with the first.
         """

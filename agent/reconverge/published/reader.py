@@ -128,8 +128,8 @@ class Reader(ABC, Generic[Doc, Store]):
         self._reason = ""
         """The reason why the last payload was rejected; empty if it was not."""
         self._restore_ns: int | None = None
-        """The moment at which to post the document again that the hub has lost, if it is still missing; None if it is
-        there."""
+        """When to post the document again, if the hub has lost it and it is still missing then; None if the hub has
+        it."""
         self._accepted = self._restored = 0
         self._rejected: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()

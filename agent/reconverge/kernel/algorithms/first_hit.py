@@ -55,9 +55,9 @@ class FirstHitEdges(Edges):
         self.set_until(cell, now_ns)
 
     def epoch_of(self, cell: Cell, epoch: int) -> int:
-        """Returns the key's present epoch if its window overlaps the window `epoch`, in which a charge was made.
+        """Returns the number of the key's present window if it overlaps the window `epoch`, in which a charge was made.
 
-        Overlapping windows count as one. Otherwise returns the number of a window in which the key has no charges.
+        Overlapping windows count as one. If they do not overlap, returns a number of no window of the key.
         """
         here = cell.epoch != NONE and self._same(epoch, cell.epoch)
         return cell.epoch if here else cell.epoch - ANOTHER

@@ -1,4 +1,4 @@
-"""The interface of meters, the arithmetic of algorithms: the methods in which they differ, and defaults for most."""
+"""The interface of meters, the arithmetic of algorithms: the methods in which these differ, with common defaults."""
 
 # Theory of operation.
 #
@@ -70,7 +70,7 @@ class CellMeter(ABC):
     """
 
     aligned = False
-    """Whether every window begins with a count of zero and with the base allowance."""
+    """Whether every window begins with a count of zero and with the allowance `cell.base`."""
     bucket = False
     """Whether use drains steadily, or in steps, as in a bucket."""
     slots = False

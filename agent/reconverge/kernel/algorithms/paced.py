@@ -326,12 +326,12 @@ class SmoothBursty(Smooth):
 
 
 class SmoothWarmingUp(Smooth):
-    """A smooth limit that warms up: stored permits mean that the service is cold, and the upper half costs more time.
+    """A smooth limit that warms up: after an idle time requests go at a lower rate, until half of the permits are used.
 
     While at most half of all permits are stored, the interval between two permits is that of the full rate. With more
     stored permits it rises in a straight line, to three times that interval when all are stored. The price of permits
-    is the area under that line, rounded up: a rational number, for which a square is computed and no root. To take the
-    upper half when all are stored takes as long as the warm-up.
+    is the area under that line, rounded up: a rational number, for which a square is computed and no root. If all
+    permits are stored, it takes as long as the warm-up to use the upper half.
     """
 
     def __init__(self, limit: Limit, *, merged_only: bool) -> None:

@@ -155,7 +155,7 @@ class SlotEdges(Edges):
         """Does nothing: a reset does not end work in progress."""
 
     def _enter(self, cell: Cell, now_ns: int) -> None:
-        """Puts the key into the one window of slots, which began so early that no further demand is expected in it."""
+        """Puts the key into the one window of slots. It counts as nearly over, so that no more demand is expected."""
         cell.epoch = 0
         cell.lag_ns = 0
         cell.opened_ns = now_ns - self._table.window_ns

@@ -1,4 +1,4 @@
-"""The meters (the arithmetic) of windows by the hub's clock: use counts in full in a fixed one, fades in a sliding one.
+"""The meters (the arithmetic) of windows by the hub's clock: use counts in full in fixed ones, fades in sliding ones.
 
 `edges.py` defines when a window begins and ends.
 """

@@ -339,7 +339,7 @@ def explain_all(
     *,
     charged: bool = True,
 ) -> Decision:
-    """Returns the decision of the binding quota; `parts[i]` is the cell of quota i, and whether the quota has room."""
+    """Returns the decision to show, the binding quota's. `parts[i]` has quota i's cell, and whether it has room."""
     refused = not all(fits for _, fits in parts)
     answers = [
         explain(table, cell, cost, fits, now_ns, charged=charged)
@@ -350,9 +350,10 @@ def explain_all(
 
 
 def binding(answers: Sequence[Decision]) -> Decision:
-    """Returns the binding answer: the refusal with the longest wait; if all admit, the answer with the least left.
+    """Returns the binding one of several quotas' answers: the refusal with the longest wait, or the least left.
 
-    A returned admission is certain if all answers are certain, a returned refusal if any of the refusals is certain.
+    If all quotas admit, that is the answer of the quota with the least left; it is certain if all answers are. A
+    returned refusal is certain if any of the refusals is.
     """
     found = answers[0]
     certain = found.certain

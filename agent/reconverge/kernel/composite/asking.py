@@ -124,7 +124,7 @@ class AskGate:
 
     @staticmethod
     def leave(cells: list[Cell], costs: Costs) -> None:
-        """Removes a request from the cells in which `join` made it wait; empties the list `cells`."""
+        """Removes a waiting request from the `cells` to which `join` has added it; empties that list."""
         while cells:
             place = len(cells) - 1
             _leave(cells[place], costs[place % len(costs)])

@@ -68,7 +68,7 @@ def hit_at_once(claims: Sequence[Claimed], *, certain: bool) -> list[Decision] |
 
 
 class Joint(NamedTuple):
-    """The answers of several limits to one request; `settled[i]` is that of part i, `allowed` whether all admit."""
+    """The answers of several limits to one request: `settled[i]` is the answer to part i; `allowed` if all admit."""
 
     allowed: bool
     settled: list[Settled]

@@ -1,1 +1,1 @@
-"""Reports of cells to the hub: the content of each, their order, and how the hub's answers are merged into cells."""
+"""Reports of keys to the hub: the content of each, their order, and how a node stores the hub's answers."""

@@ -142,7 +142,7 @@ class Agenda:
         return self._groups[0].due_ns if self._groups else NEVER_NS
 
     def first(self) -> Cell:
-        """Returns the cell, the counts of one key, that is to be checked next.
+        """Returns the cell (the counts of one key) to be checked next.
 
         The schedule must not be empty. Call `due_ns` first, which also removes empty groups.
         """
@@ -197,7 +197,7 @@ class TallyFields:
 def due_cells(
     shard: ShardFields, now_ns: int, early: bool, begins: bool, companions_max: int, cells_max: int
 ) -> tuple[list[Cell], bool]:
-    """Returns the cells, each the counts of one key, to report now, and whether more cells are due.
+    """Returns the cells (each the counts of one key) to report now, and whether more cells are due.
 
     The cells are in the order in which they were queued. An early exchange takes the urgent cells. It also takes the
     other changed cells if there are at most `companions_max`.

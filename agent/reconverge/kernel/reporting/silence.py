@@ -52,7 +52,8 @@ BASE_SHARE: Final = 0.8
 times its demand, or of BASE_SHARE of its fair part of the capacity. So it can go on admitting if the hub is away
 then."""
 GRID_PARTS: Final = 8
-"""Keys that are not reported for a while are checked at multiples of the longest silence divided by this number."""
+"""A key whose charges are not reported is checked at certain moments only: the multiples of 1/GRID_PARTS of the longest
+silence, the time for which nothing need be reported."""
 
 
 def is_comfortable(cell: Cell, headroom: int, expected: float) -> bool:

@@ -1,1 +1,1 @@
-"""Tables: a table holds the cells of one limit on this node, decides about its requests, and corrects their charges."""
+"""Tables: a table has the counts of one limit's keys on this node, decides about requests, and corrects charges."""

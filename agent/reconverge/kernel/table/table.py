@@ -324,7 +324,7 @@ class Table(LimitState):
         return self.lock.run(_explain_held, self, cell, cost, self.now_ns())
 
     def cell_in_use(self, key: str) -> Cell | None:
-        """Returns the cell, the counts, of `key`, in which slots were just taken; None if there is none.
+        """Returns the cell (the counts) of `key`, in which slots were just taken; None if there is none.
 
         The cell may be in another table by now, because the plan of the key may have changed; see `tiers.py`.
         """
@@ -456,9 +456,9 @@ class Table(LimitState):
         return (self.cost_of(cost, kind) * self.unit,)
 
     def leave(self, pool: Limit) -> None:
-        """Makes `pool` decide from now on: the limit with what its shares leave of its quota; one more was declared.
+        """Makes `pool` decide from now on, the limit with the part of its quota that its shares leave.
 
-        May be called only before the first request of the limit.
+        Called when one more share was declared, and only before the first request of the limit.
         """
         assert not self.cells, "allowances may have been granted"
         self.count_by(pool)
