@@ -201,7 +201,7 @@ class Limit:
         self._check_refill(text)
         _check_warmup(text, self)
         if self.algorithm == SMOOTH_BURSTY and self.nominal > QUOTA_MAX:
-            raise InvalidLimit(text, f"one second stores more than {QUOTA_MAX} permits; give a burst of at most that")
+            raise InvalidLimit(text, f"one second stores more than {QUOTA_MAX} permits; give a burst up to {QUOTA_MAX}")
         check_soft(text, self.soft, nominal=self.nominal, most=QUOTA_MAX)
         check_max_debt(text, self.max_debt, most=QUOTA_MAX)
         if self.smooth and (self.soft or self.max_debt is not None):
@@ -433,7 +433,7 @@ class Limit:
         if others:
             raise InvalidLimit(
                 text,
-                "several quotas, where one is expected; Limit.parse_all and agent.limit read several",
+                "several quotas, where one is expected; pass one, or use Limit.parse_all or agent.limit",
                 others[0].position,
             )
         return cls._of(quota, algorithm, fields)

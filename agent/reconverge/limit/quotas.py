@@ -46,7 +46,7 @@ def quotas_of(
         limits = _limits(limit, algorithm)
     except InvalidLimit as error:
         if _WRITTEN_LIMIT.match(name):
-            problem = f"is the name here, and {shown(limit)} the limit; write agent.limit({limit!r}, {name!r})"
+            problem = f"stands in place of the name, before {shown(limit)}; write agent.limit({limit!r}, {name!r})"
             raise InvalidLimit(name, problem) from error
         raise
     settings: dict[str, Any] = {"max_debt": max_debt, "costs": costs}
@@ -116,7 +116,7 @@ def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
     if isinstance(limit, str):
         return Limit.parse_all(limit, algorithm=algorithm)
     raise InvalidLimit(
-        shown(limit), f"several quotas are given as limit strings or Limit objects, not {type(limit).__name__}"
+        shown(limit), f"each of several quotas must be a limit string or a Limit, not {type(limit).__name__}"
     )
 
 

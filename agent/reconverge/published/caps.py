@@ -38,7 +38,9 @@ def quotas_as_said(name: str, own: Mapping[str, Limit], text: str) -> dict[str, 
     """
     said = parse_quotas(text)
     if len(said) != len(own):
-        raise InvalidLimit(text, f"has {len(said)} quotas, but {name!r} has {len(own)} on this node; give as many")
+        raise InvalidLimit(
+            text, f"has {len(said)} quotas, but {name!r} has {len(own)} on this node; give the same number"
+        )
     return {quota_name: _with(limit, quota, text) for (quota_name, limit), quota in zip(own.items(), said, strict=True)}
 
 
@@ -107,11 +109,11 @@ def with_max_overshoot(policy: Policy, max_overshoot: float) -> Policy:
 
 def _with(limit: Limit, said: Quota, text: str) -> Limit:
     if round(said.window_s * SECOND_NS / MICROSECOND_NS) * MICROSECOND_NS != limit.window_ns:
-        raise InvalidLimit(text, f"has another window than {limit} on this node; give the same one", said.position)
+        raise InvalidLimit(text, f"has another window than {limit} on this node; give the same window", said.position)
     if said.name is not None and said.name != limit.name:
         raise InvalidLimit(
             text, f"names a quota {said.name!r} that this node does not have; leave the name out", said.position
         )
     if said.warmup_s is not None and said.warmup_s != limit.warmup:
-        raise InvalidLimit(text, f"has another warmup than {limit} on this node; give the same one", said.position)
+        raise InvalidLimit(text, f"has another warmup than {limit} on this node; give the same warmup", said.position)
     return replace(limit, quota=said.amount, burst=said.burst)

@@ -104,10 +104,12 @@ def _check_credentials(hub: str | Hub, credentials: object) -> None:
     """Raises InvalidSetting if `credentials` is no function, or if the hub would never call it."""
     if not callable(credentials) or iscoroutinefunction(credentials):
         raise InvalidSetting(
-            "credentials", "***", "is no plain function that returns (user, password); pass one, without calling it"
+            "credentials", "***", "must be a plain function that returns (user, password); pass it without calling it"
         )
     if not isinstance(hub, str):
-        raise InvalidSetting("credentials", "***", "needs a hub's URL, and the hub is an object; give that the login")
+        raise InvalidSetting(
+            "credentials", "***", "needs a hub's URL, and the hub is an object; give the object the login"
+        )
     scheme = scheme_of(hub)
     if scheme in WITHOUT_CREDENTIALS:
         problem = f"is for Redis and Valkey hubs, and {scheme}:// has no changing login; leave it out"

@@ -102,7 +102,7 @@ class Composites:
                 )
             parent.leave(what_is_left(parent.pool, limit))
         elif known.tables[1] is not parent:
-            raise LimitConflict(name, f"a share of {known.tables[1].name!r}", f"one of {parent.name!r}")
+            raise LimitConflict(name, f"a share of {known.tables[1].name!r}", f"a share of {parent.name!r}")
         table = self._kernel.table(name, limit, policy)
         return known or self._shares.setdefault(name, ShareLimit(table, parent))
 
