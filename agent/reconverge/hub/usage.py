@@ -26,8 +26,8 @@ server differ by less; usage dated further ahead comes from a clock that is wron
 MONTHS: Final = 12
 EPOCH_YEAR: Final = 1970
 PAGES: Final = 16
-"""The number of pages into which a shard divides the rows of a period, so that no script goes through more than one
-page."""
+"""The number of pages into which a shard divides the rows of a period, so that a script of a Redis goes through one
+page only."""
 ROWS_MAX: Final = 4096
 """The most rows of one page at a hub; with 16 pages 65,536 keys of a period in each shard. A script that reads a whole
 page of them holds up a Redis for a few milliseconds."""

@@ -116,7 +116,7 @@ def _parts(limit: object, algorithm: str | None) -> Sequence[Limit]:
     if isinstance(limit, str):
         return Limit.parse_all(limit, algorithm=algorithm)
     raise InvalidLimit(
-        shown(limit), f"each of several quotas must be a limit string or a Limit, not {type(limit).__name__}"
+        shown(limit), f"each of several quotas must be a limit string or a Limit object, not {type(limit).__name__}"
     )
 
 

@@ -128,8 +128,8 @@ class Edges:
         """Moves a key into the window of the hub's answer, before the caller stores the answer's allowances.
 
         Returns the report and the answer, with this node's numbers for their windows. At an edge that the hub has
-        passed, a bucket drains by its old allowance: the new allowance may come from a node whose bucket has already
-        drained at that edge.
+        passed, a bucket that refills at edges drains by its old allowance: the added allowance was another node's,
+        which may have drained by it at that edge already.
         """
         if self._table.stepwise and answer.epoch > cell.epoch:
             self._step_to(cell, answer.epoch)

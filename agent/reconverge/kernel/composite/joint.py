@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The part of a request that goes to one of several limits, about which the compiled kernel may decide."""
+    """The part of a request that goes to one of several limits, as `hit_at_once` takes it: a cost for all quotas."""
 
     limit: Decider
     key: str
