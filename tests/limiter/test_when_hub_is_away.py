@@ -81,7 +81,7 @@ def test_failures_of_less_than_a_second_change_nothing(policy: Policy) -> None:
 
 
 def test_the_first_answer_ends_it() -> None:
-    """What was admitted meanwhile is counted: both nodes know that more than the quota is used."""
+    """The hub counts what was admitted meanwhile: both nodes know that more than the quota is used."""
     scene = _met(ADMITS, "fixed-window")
     _fails(scene, for_ns=4 * SECOND_NS)
     admitted = sum(_admitted(scene))

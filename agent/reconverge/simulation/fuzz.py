@@ -114,7 +114,7 @@ def let_leases_end(world: World) -> None:
     have been used under these names, which changes the nodes' view; see `judging/leases.py`.
     """
     end_ns = world.given_up_ns()
-    judging_ns = world.fleet.heard_within_ns + agreement_ns(world.fleet)
+    judging_ns = world.fleet.longest_silence_ns + world.fleet.heard_within_ns + agreement_ns(world.fleet)
     if end_ns + judging_ns < world.fleet.limit.window_ns:
         world.pass_until(end_ns)
 

@@ -182,7 +182,8 @@ class World:
     def unseen(self, decided: Sequence[DecidedRequest]) -> list[str]:
         """Returns a sentence for each key for which the hub reports less use, or more, than the nodes charged.
 
-        To be called when all nodes have had time to report. Lets a round trip and a timeout pass for the question.
+        To be called when all nodes have had time to report. The node that is asked may be silent about the key, so this
+        lets the longest silence pass, and a round trip and a timeout.
         """
         limit = self.fleet.limit
         current = number_of(limit, self.begin_ns + self.now_ns)
@@ -202,7 +203,7 @@ class World:
         for key in most:
             observer.table.decide(key, 0, self.now_ns)
         self._look_at(observer)
-        self.pass_until(self.now_ns + self.fleet.heard_within_ns)
+        self.pass_until(self.now_ns + self.fleet.longest_silence_ns + self.fleet.heard_within_ns)
         crashes = any(fault.kind in ENDS for fault in self._faults)
         lapses = crashes or self.lapsed()
         problems = []
