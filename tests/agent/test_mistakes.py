@@ -250,7 +250,7 @@ SPELLINGS: dict[str, Mistake] = {
     "a namespace without a name": (
         lambda: _wrong(Agent)("memory://", "shop"),
         InvalidSetting,
-        ("namespace='shop'", "without a name", "settings by name after it"),
+        ("namespace='shop'", "without a name", "each other setting as name=value"),
     ),
     "a hub twice": (lambda: _wrong(Agent)("memory://", hub="memory://"), InvalidSetting, ("hub='memory://'", "twice")),
     "a burst beside a limit string": (

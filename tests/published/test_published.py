@@ -498,7 +498,7 @@ def test_an_agent_without_a_hub_has_nothing_to_read() -> None:
 
 def test_a_hub_that_cannot_publish_is_refused_with_a_secret() -> None:
     """Whoever waits for settings there would wait for ever; without a secret it is a hub like any."""
-    with pytest.raises(InvalidSetting, match="cannot be published") as found:
+    with pytest.raises(InvalidSetting, match="stores no published settings") as found:
         Agent(NoReader(), settings_secret=SECRET, sigterm=False)
     assert SECRET not in str(found.value)
 

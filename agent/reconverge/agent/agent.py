@@ -85,7 +85,7 @@ ELSEWHERE: Final = {
 """Arguments that callers wrongly pass to `Agent.limit`, each with the error message that names the right place."""
 OF_RATES: Final[dict[str, str]] = dict.fromkeys(
     ("algorithm", "soft", "max_debt", "parent", "block_after", "block_for"),
-    "is a setting of limits on a rate, and slots have none; leave it out",
+    "is a setting of limits on a rate, and this limit counts slots; leave it out",
 )
 """Arguments that callers wrongly pass to `Agent.concurrency`, each with its error message."""
 HUB_ALONE: Final = "Agent('redis://localhost:6379/0')"
@@ -101,7 +101,7 @@ OF_AGENT: Final = {
         ("limit", "limits", "rate", "default_limits", "algorithm"),
         "belongs to a limit; write agent.limit('login', '5/minute')",
     ),
-    NAMELESS: f"stands without a name, as only the hub may; write {HUB_ALONE}, and settings by name after it",
+    NAMELESS: f"stands without a name, which only the hub may; write {HUB_ALONE}, and each other setting as name=value",
 }
 """Arguments that callers wrongly pass to `Agent`, each with its error message."""
 
@@ -122,17 +122,18 @@ class Agent:
         namespace: fleets with different namespaces share nothing.
         sync_interval: seconds between exchanges, as a number or a `timedelta`, as all durations. A longer interval is
             cheaper and less exact; the most that the fleet admits beyond a limit does not depend on it.
-        min_sync_interval: the fewest seconds between an exchange and an urgent one; by default a tenth of the interval.
-        max_silence: seconds for which a node may leave charges on a key unreported that is far from its limit, but at
-            most a sixteenth of the window. Less than two sync intervals: each charge is reported with the next
-            exchange.
+        min_sync_interval: the fewest seconds before an urgent exchange may follow another exchange; by default a tenth
+            of `sync_interval`.
+        max_silence: seconds for which a node may leave charges unreported while their key is far from its limit; never
+            more than a sixteenth of the window. If it is less than two sync intervals, each charge is reported with the
+            next exchange.
         lease_ttl: seconds for which allowances may be used after the hub's last answer; by default ten of the windows
             of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how far a node may go beyond what it knows, for all limits without
             policies of their own; see `reconverge.policies`. By default `balanced`, and `strict` for work in progress.
-        scarce: "hub" or "nodes": where the last few requests of a quota are kept, for limits whose requests ask the hub
-            in doubt. At the hub, no request is refused falsely, and most are refused while the hub is away; at the
-            nodes it is the other way round. By default at the hub.
+        scarce: "hub" or "nodes": which side keeps the last few free requests of a quota, for limits whose requests ask
+            the hub in doubt. With "hub", no request is refused falsely, but most are refused while the hub is away;
+            with "nodes" it is the other way round. By default "hub".
         when_hub_is_away: how a node decides after a second (and three sync intervals) in which the hub answered no
             exchange. "share", the default: by its own parts of the quotas, so that the fleet keeps its bound, and
             refuses some requests that fit. "admit": as if the other nodes used nothing more, so that each node admits
@@ -284,9 +285,9 @@ class Agent:
         )
 
     def _prepare_exchanges(self, parts: Parts) -> None:
-        """Makes the objects that exchange with the hub, without starting them; registers the agent for forks.
+        """Makes the objects that exchange with the hub, without starting them, and registers the agent in its process.
 
-        So the agent starts over in a forked child. It also sends its last reports when the process ends.
+        A registered agent starts over in a forked child, and sends its last reports when the process ends.
         """
         settings = self._settings
         self._lifecycle = Lifecycle(
@@ -349,13 +350,14 @@ class Agent:
         `switch` is as in `Limiter.switch`; by default a limit stays as it was, or is on. `sync_interval` is the number
         of seconds between two exchanges of this limit's counts, by default the agent's; see `change_pace`.
 
-        `cap` is a limit string over the same windows, up to which published settings may raise this limit. Without it,
-        they can lower and switch the limit, but not raise it. After as many certain refusals as in `block_after`
-        ("20/minute"), on all nodes together, a key is refused for `block_for` ("10 minutes", or a number of seconds),
-        even if it has quota left; see docs/guide/bans.md. Use `concurrency` to limit work in progress.
+        `cap` is the highest limit that published settings may set, as a limit string with the same windows. Without a
+        `cap`, published settings can lower the limit or switch it off, but not raise it. `block_after` ("20/minute") is
+        a number of refusals, on all nodes together; when a key has got as many that were certain, it is refused for
+        `block_for` ("10 minutes", or a number of seconds), even if it has quota left; see docs/guide/bans.md. Use
+        `concurrency` to limit work in progress.
 
         Raises:
-            InvalidLimit: the name or the limit cannot be used, or it limits what is in progress.
+            InvalidLimit: the name or the limit is invalid, or the limit is one on work in progress.
             LimitConflict: another limit has the name already.
             InvalidSetting: the policy or the interval is invalid, or a setting contradicts the limit.
         """
@@ -482,15 +484,16 @@ class Agent:
         called: str | None = None,
         has_cap: bool = False,
     ) -> Limiter:
-        """Declares one of several limits that have one name at the hub, such as the limits of several plans.
+        """Declares one of several limits that share a name at the hub, such as one limit for each plan of customers.
 
-        All limits of one `limit_name` that are counted alike share their keys: a key moves to the limit that decides
-        its next request, and takes its use along. `name` is the name of this limit in `stats()`. Published settings
-        switch all of these limits together, by `limit_name`, or by `called` if that is given; they cannot make a limit
-        with `has_cap` refuse less.
+        Limits with the same `limit_name`, algorithm and window share their keys. A key is in one of them at a time: its
+        next request may go to another of them, which then takes over the key with its use. `name` is this limit's name
+        in `stats()`. Of published settings, only the switch (on, shadow, off) applies to such limits. It is published
+        for `limit_name` or for `called`, and applies to all limits with that name. With `has_cap`, a published switch
+        that refuses less than this node's own has no effect.
 
         Raises:
-            InvalidLimit, LimitConflict: as `limit` does; LimitConflict also for a policy that the others do not have.
+            InvalidLimit, LimitConflict: as `limit` does; LimitConflict also if the other limits have another policy.
             InvalidSetting: the policy is invalid, or the lease of a limit on work in progress is too short.
         """
         check_name(limit_name)
@@ -514,10 +517,10 @@ class Agent:
         return self._slots_policy if slots else self._policy
 
     def drop_tiers(self, names: Iterable[str]) -> None:
-        """Drops limits that `tier` declared, each as soon as it has no key.
+        """Removes limits that `tier` declared, each as soon as it counts no key.
 
-        `stats()` includes them until then. Of the limits with one name at the hub, the last one stays. A limit that is
-        declared again is kept, or made anew. Names without a limit are ignored.
+        `stats()` includes them until then. Of the limits that share a name at the hub, the last one stays. A limit that
+        is declared again before then stays. Names without a limit are ignored.
 
         Raises InvalidSetting for the name of a limit that `limit` declared.
         """
@@ -528,7 +531,7 @@ class Agent:
                 raise InvalidSetting(
                     "names",
                     name,
-                    "is a limit that `limit` declared, which cannot be dropped; leave it out",
+                    "was declared by `limit`, and only limits declared by `tier` can be dropped; leave it out",
                 )
         self._past_tiers.add(named)
 
@@ -574,7 +577,7 @@ class Agent:
     def _ban_terms(
         self, name: str, block_after: str | None, block_for: Seconds | str | None, quotas: Mapping[str, Limit]
     ) -> BanTerms | None:
-        """Returns the terms of the limit's bans; None if the caller has declared none.
+        """Returns the terms of a limit's bans: how many refusals begin a ban, and how long it lasts. None without bans.
 
         Raises InvalidSetting if the limit cannot have bans, or was declared before with other terms.
         """
@@ -582,7 +585,7 @@ class Agent:
         if terms is None:
             return None
         if any(each.smooth for each in quotas.values()):
-            problem = "counts refusals that are certain, which a smooth limit never has; leave it out, with block_for"
+            problem = "counts only certain refusals, and a smooth limit has none; leave out block_after and block_for"
             raise InvalidSetting("block_after", block_after, problem)
         known = self._limiters.get(name)
         bans = None if known is None else known.control.bans
@@ -673,7 +676,7 @@ class Agent:
     ) -> None:
         """Changes the interval of exchanges to `sync_interval` seconds, as if the agent had been made with it.
 
-        With the name of a `limit`, changes only that limit's interval; None makes it exchange with the others again. A
+        With the name of a `limit`, changes only that limit's interval; None makes it use the agent's interval again. A
         limit with a longer interval takes no part in the exchanges in between, except for urgent keys; one with a
         shorter interval has exchanges of its own. Other agents of the fleet may have other intervals.
 
@@ -686,7 +689,7 @@ class Agent:
     def plan_pace(
         self, sync_interval: Seconds | None, min_sync_interval: Seconds | None = None, *, limit: str | None = None
     ) -> Callable[[], None]:
-        """Checks a change of the sync interval as `change_pace` does; returns a function that makes it without fail."""
+        """Checks a change of the sync interval as `change_pace`. Returns a function that makes it and cannot fail."""
         if limit is not None:
             self.limiter(limit, Limiter)
         return self._pacing.plan(in_seconds(sync_interval), in_seconds(min_sync_interval), limit=limit)
@@ -939,14 +942,14 @@ class Agent:
         return self._publishing.snapshot(self)
 
     def load_snapshot(self) -> LoadSnapshot | None:
-        """Returns this process's load as a console shows it: its stacks of load shedding, and its waiting requests.
+        """Returns this process's load as a console shows it: its stacks of load shedders, and its waiting requests.
 
-        Returns None if the process has no stack and no waiting request.
+        Returns None if the process has neither.
         """
         return self._publishing.load()
 
     def hide_from_consoles(self) -> None:
-        """Stops sending snapshots to the hub: this agent is part of a console, not of the fleet that it shows."""
+        """Makes the agent send no snapshots: it is part of a console itself, and not of the fleet that this shows."""
         self._publishing.hidden = True
 
     async def ask_hub(self, question: Callable[[Hub], Awaitable[T]]) -> T:
@@ -988,10 +991,10 @@ class Agent:
         return f"Agent({self._hub_name!r}, namespace={self._settings.namespace!r}, limits={sorted(self._limiters)})"
 
     def follow(self, make: Callable[[Clock, Callable[[], int]], AnyFollower]) -> AnyFollower:
-        """Adds a follower: an object that regularly reads published data, such as contracts, at the hub.
+        """Adds a follower to the agent, and returns it: an object that regularly reads published data at the hub.
 
-        `make` gets the agent's clock and a function that returns the sync interval in nanoseconds, and makes the
-        follower. Returns the follower. Raises InvalidSetting for an agent without a hub.
+        `make(clock, interval_ns)` makes the follower; it gets the agent's clock, and a function that returns the sync
+        interval in nanoseconds. Raises InvalidSetting for an agent without a hub.
         """
         if self._lifecycle.hub is None:
             raise InvalidSetting(
@@ -1004,9 +1007,10 @@ class Agent:
         return follower
 
     def wake_followers(self) -> None:
-        """Makes objects that read published data, added by `follow`, read at once if they are due. Never waits.
+        """Makes each object added by `follow` read its published data at once, if it is due. Never waits.
 
-        Call it when such an object has become due earlier than planned. Unlike a decision, it starts no exchanges.
+        Call it when such an object has become due earlier than planned. Unlike a decision, the call does not start the
+        exchanges.
         """
         if self._lifecycle.running:
             self._lifecycle.wake()

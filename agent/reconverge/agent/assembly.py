@@ -53,7 +53,7 @@ def assemble(
     key_secret: str | bytes | None,
     credentials: Credentials | None,
 ) -> Parts:
-    """Opens the hubs without connecting, makes the kernel, and returns both.
+    """Makes a kernel and the hub with its fallback, to which it does not connect yet. Returns the parts.
 
     Raises InvalidSetting, UnknownHub, EventletPatched.
     """
@@ -97,7 +97,7 @@ def assemble(
 
 
 def hasher_of(secret: str | bytes | None, *, namespace: str) -> KeyHasher | None:
-    """Returns a hasher of keys with `secret` or, if that is None, with the environment's secret; None without both.
+    """Returns a hasher of keys with `secret` or, if that is None, with the environment's secret; None without either.
 
     Raises InvalidSetting for an invalid secret.
     """
@@ -130,7 +130,7 @@ def reader_of(
         return None
     if not isinstance(parts.hub, SettingsStore):
         problem = (
-            f"settings cannot be published at the hub {parts.hub_name}, which is no SettingsStore; leave the secret out"
+            f"the hub {parts.hub_name} stores no published settings, as it is no SettingsStore; leave the secret out"
         )
         raise InvalidSetting("settings_secret", "***", problem)
     return SettingsReader(Verifier(SETTINGS, namespace, secrets), clock, interval_ns=interval_ns, apply=apply)

@@ -92,9 +92,10 @@ _said = set[str]()
 
 
 def hub_as_said(hub: H | str | None) -> H | str:
-    """Returns `hub`; if it is None, the URL in `RECONVERGE_HUB`; without that, `memory://`, with a warning once.
+    """Returns `hub`; if that is None, the URL in the environment variable `RECONVERGE_HUB`.
 
-    Raises InvalidSetting, with the variable's name, for an invalid URL in the environment.
+    If neither is given, returns `memory://`, and logs a warning the first time. Raises InvalidSetting, with the
+    variable's name, if the variable is empty or no valid URL.
     """
     if hub is not None:
         return hub
@@ -114,7 +115,10 @@ def hub_as_said(hub: H | str | None) -> H | str:
 
 
 def misspelt(environment: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns the variables that no part of this package reads, each with a known one of a similar name, or None."""
+    """Returns the variables `RECONVERGE_...` that this package does not know, each with the most similar known name.
+
+    The value is None if no known name is similar.
+    """
     unread = (name for name in environment if name.startswith(PREFIX) and name not in KNOWN)
     words = {name.removeprefix(PREFIX): name for name in KNOWN}  # without the common prefix
     found = {name: nearest(name.removeprefix(PREFIX), words) for name in unread if not _FOREIGN.fullmatch(name)}
@@ -131,12 +135,12 @@ def log_misspelt_variables() -> None:
 
 
 def variables_are_read() -> None:
-    """Suppresses the warnings about variables that only `load` reads, because `load` has read them in this process."""
+    """Stops the warnings about variables that only `load` reads: in this process, `load` has read them."""
     _said.update(KNOWN - OF_AGENT)
 
 
 def log_variables() -> None:
-    """Logs a warning for variables without effect on an agent that is being made, each once in this process."""
+    """Logs a warning for each variable that has no effect on the agent being made; each variable once in a process."""
     log_misspelt_variables()
     unread = sorted(name for name in os.environ if name in KNOWN - OF_AGENT - _said)
     _said.update(unread)

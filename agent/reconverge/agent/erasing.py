@@ -1,6 +1,6 @@
-"""Erases an identity: sends the order to all nodes, and carries out the orders that this node reads at the hub.
+"""Erases an identity, such as a customer: orders all nodes to erase it, and carries out such orders on this node.
 
-The interface to the hub is in `hub/erasing.py`.
+Orders are stored at the hub, and nodes read them there. The interface to the hub is in `hub/erasing.py`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class Forgotten:
 
 
 class Erasing:
-    """Carries out orders to erase identities on one node, and sends orders. It is a `Follower`."""
+    """Erases identities on one node, as orders at the hub demand, and sends such orders to all nodes.
+
+    The exchanges run it as a `Follower`.
+    """
 
     def __init__(
         self, kernel: Kernel, clock: Clock, *, namespace: str, hasher: KeyHasher | None, interval_ns: Callable[[], int]
@@ -133,9 +136,9 @@ class Erasing:
         return len(keys)
 
     async def _begin_slowly(self, marks: frozenset[str]) -> None:
-        """Erases on this node the identities with the hashes `marks`, by which orders at the hub name them.
+        """Erases on this node the identities whose hashes are in `marks`; orders at the hub contain only hashes.
 
-        Hashes each key of the node to find them, and lets the event loop do other work meanwhile.
+        Hashes each key of the node to find the identities, and lets the event loop do other work meanwhile.
         """
 
         def is_named(name: str) -> bool:
@@ -227,9 +230,9 @@ class Erasing:
         self._marks |= await log.news(hub, self._clock.monotonic_ns())
 
     async def _drop(self, hubs: Sequence[Eraser]) -> None:
-        """Removes from the hubs the keys that this node has dropped.
+        """Removes the keys that this node has dropped from the hubs, too.
 
-        Raises HubUnavailable; the keys are kept then for another attempt.
+        Raises HubUnavailable; this node then remembers the keys, for another attempt.
         """
         by_shard: dict[int, list[tuple[str, str]]] = {}
         for name, key in self._to_drop:
@@ -253,7 +256,7 @@ class Erasing:
         here = self.begin_here(lambda name: name in names)
         if lifecycle.hub is None:
             kept = len(self.leaving.keys() & {each for each in self.leaving if each[1] in names})
-            return Forgotten(here - kept, kept, 0, "a call waits for room under it on this node" if kept else "")
+            return Forgotten(here - kept, kept, 0, "a request that waits on this node still uses it" if kept else "")
         hub = lifecycle.hub
         for each in hubs_in(hub):
             eraser_in(each, lifecycle.hub_name)
@@ -294,10 +297,10 @@ async def erase_at(
     hasher: KeyHasher | None,
     wait_s: float,
 ) -> Forgotten:
-    """Orders all nodes, through the hubs, to erase an identity; searches the hubs until none has any of its keys.
+    """Orders all nodes, through the hubs, to erase an identity. Searches the hubs and erases, until no key is left.
 
-    Stops after `wait_s` seconds, but searches once at least. Returns what was erased and what is left. Raises
-    HubUnavailable.
+    Stops after `wait_s` seconds, but not before the first search. Returns how much was erased and how much is left.
+    Raises HubUnavailable.
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s

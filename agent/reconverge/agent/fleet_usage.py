@@ -39,8 +39,8 @@ class FleetUsage:
     allowances: int
     """The part of `left` that live nodes may use without the hub, by their last reports."""
     limit: int
-    """The most that may be used: the quota (of a bucket, its capacity) and what `soft` adds; the least of all live
-    nodes."""
+    """The most that may be used: the quota (of a bucket, its capacity) plus the extra that `soft` allows. If live nodes
+    declare different values, the smallest."""
     nodes: int
     """The number of live nodes that have the key."""
     next_free: float
@@ -80,9 +80,10 @@ async def ask_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, lifecycl
 
 
 async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hub, hub_name: str) -> list[FleetUsage]:
-    """Returns the use at a hub of each key in `asked`. `kernel`, a node's or an `asking_kernel`, has the tables.
+    """Reads at a hub how much each key in `asked` has used. Returns the usages in the order of `asked`.
 
-    Keys of one shard are read at one moment, `READ_MAX` of them at a time. Raises HubUnavailable.
+    `kernel` holds the tables of `asked`; it is a node's own kernel, or one from `asking_kernel`. Up to `READ_MAX` keys
+    of one shard are read at the same moment. Raises HubUnavailable.
     """
     by_shard: dict[int, list[int]] = {}
     for place, (table, key) in enumerate(asked):
@@ -100,7 +101,7 @@ async def read_fleet(asked: Sequence[tuple[Table, str]], kernel: Kernel, hub: Hu
 
 
 def asking_kernel(namespace: str, hub: Hub) -> Kernel:
-    """Returns a kernel, without keys, that only declares limits, in order to read their keys at `hub`."""
+    """Returns a kernel that decides nothing: it only declares limits, so that their keys can be read at `hub`."""
     return Kernel(
         SystemClock(),
         namespace=namespace,
@@ -113,9 +114,10 @@ def asking_kernel(namespace: str, hub: Hub) -> Kernel:
 
 
 async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespace: str) -> dict[str, FleetUsage]:
-    """Returns by name the use of a key for each of `limits`, which other nodes have declared.
+    """Reads at the hub how much `key` has used of each of `limits`, which other nodes have declared.
 
-    Leaves out quotas that conflict with others, which no node can have declared. Raises HubUnavailable.
+    Returns the usages by the names of the limits. Leaves out a limit that is invalid or conflicts with another, because
+    no node can have declared it. Raises HubUnavailable.
     """
     kernel = asking_kernel(namespace, hub)
     tables: dict[str, Table] = {}

@@ -1,11 +1,10 @@
 """Compares an agent's counters once a second, and calls its hooks with the changes."""
 
-# Decisions do not call hooks: a call for each decision would put foreign code on the hot path, or a queue in between
-# that has to be bounded, and filled by compiled code. Instead a thread that exists only while there are hooks compares
-# counters with those of its last look. The keys of events are taken from the reports and answers of exchanges. So
-# decisions are not slowed down, events are numbers with some keys, and they come up to PACE_S late. A key counts as
-# near its limit once for each time that it comes near, on each node that reports it: a sum over nodes counts it once
-# for each of them.
+# Decisions do not call hooks: a call for each decision would put foreign code on the hot path, or a queue that has to
+# be bounded, and filled by compiled code. Instead a thread, which exists only while there are hooks, compares the
+# counters with their values at its last look. It takes the keys of events from the reports and answers of exchanges. So
+# decisions are not slowed down; an event is a number with some keys, and comes up to PACE_S late. Each node that
+# reports a key counts each time that the key comes near its limit, so a sum over nodes contains the key several times.
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ class HookDispatcher:
         self.start_over()
 
     def start_over(self) -> None:
-        """Drops the thread and the remembered counts, as a forked child has neither of its parent's."""
+        """Forgets the parent process's thread and counts; if there are hooks, starts a thread. For a forked child."""
         self._end = threading.Event()  # fork: this makes another one for the child
         self._thread: threading.Thread | None = None
         self._seen: Counter[tuple[str, str]] = Counter()
@@ -113,7 +112,7 @@ class HookDispatcher:
             self._end.set()
 
     def stop(self) -> None:
-        """Reports the events until now to the hooks, and ends the thread."""
+        """Reports to the hooks all events that have happened until now, and ends the thread."""
         if self._hooks and self._lock.acquire(
             timeout=PACE_S
         ):  # a hook that hangs must not keep the process from ending
@@ -230,13 +229,13 @@ def _taken(queue: deque[Any]) -> Iterator[Any]:
 
 
 class _Keys:
-    """The keys that events of one kind, such as refusals, were about, by limit; kept until hooks are called."""
+    """By limit, the keys of events of one kind, such as refusals, until the hooks are called with them."""
 
     def __init__(self) -> None:
         self._keys: dict[str, dict[str, None]] = {}
 
     def add(self, pairs: deque[tuple[str, str]]) -> None:
-        """Takes all pairs of limit and key out of a queue; keeps each key once, and only the last few of a limit."""
+        """Takes all pairs (limit, key) out of a queue. Stores each key once, and only the last few keys of a limit."""
         for limit, key in _taken(pairs):
             keys = self._keys.setdefault(limit, {})
             keys.pop(key, None)

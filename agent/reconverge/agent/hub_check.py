@@ -1,8 +1,8 @@
 """Checks whether the hub answers, for programs that must not start without it.
 
-A node decides from its memory whether the hub answers or not, so a wrong password or host looks like an outage that
-does not end. A check asks for one exchange of each shard, on the connections that the agent uses afterwards, and ends
-with the answers or with the cause. A wrong setting ends it at once; any other cause may pass, so the check waits.
+A node goes on deciding from its memory if the hub does not answer, so a wrong password or host looks like an endless
+outage. A check requests one exchange with each shard, on the connections that the agent uses afterwards. It succeeds
+when all shards have answered. A wrong setting makes it fail at once; any other failure may pass, so the check waits.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ logger = logging.getLogger("reconverge")
 
 
 class RequiredHub:
-    """Stores whether an agent must have an answer of its hub before it begins, and whether that was checked.
+    """Stores whether the hub must have answered before an agent decides, and whether that was checked.
 
     Args:
         required: see `Agent(require_hub=...)`.
-        named: whether the program or its environment names a hub, be it memory://.
+        named: whether the program or its environment names a hub; memory:// counts as one.
     """
 
     def __init__(self, *, required: bool, named: bool) -> None:
@@ -50,7 +50,7 @@ class RequiredHub:
         self._unheeded = False
 
     def begins_unchecked(self) -> None:
-        """Records that a decision starts the exchanges without a check; logs an error if a check was required."""
+        """Records that a first decision, not a check, starts the exchanges. Logs an error if a check was required."""
         if self._unheeded:
             self._unheeded = False
             logger.error(

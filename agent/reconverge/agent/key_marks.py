@@ -1,15 +1,16 @@
-"""Compares, through the hub, the secrets with which the nodes of a namespace hash their keys."""
+"""Finds out, through the hub, whether all nodes of a namespace hash their keys with the same secret."""
 
 # Theory of operation.
 #
-# The problem. Nodes with different secrets, and nodes with one and nodes without, send the same key to the hub under
-# different names. The hub counts them apart, so each group of nodes admits the whole limit, and no count looks wrong.
+# The problem. Nodes with different secrets send the same key to the hub under different names, and so do nodes with a
+# secret and nodes without one. The hub counts the names apart, so each group of nodes admits the whole limit, and no
+# count looks wrong.
 #
-# Why the hub does not find it out. It sees only names, and any name may be a key.
+# Why the hub does not notice this. It sees only names, and any name may be a key.
 #
 # How it works. Each node leaves a mark at the hub: a fingerprint of its secret, or PLAIN. The hub keeps the first one
-# for as long as a node renews it, and answers each node with the mark that it keeps. A node that gets another mark than
-# its own logs that. It takes one small command in ten minutes, beside the exchanges.
+# for as long as a node renews it, and answers each node with the mark that it keeps. A node whose own mark is another
+# one logs an error. This takes one small command in ten minutes, beside the exchanges.
 from __future__ import annotations
 
 import asyncio
@@ -26,25 +27,26 @@ from reconverge.hub.port import Hub, KeyMarker
 logger = logging.getLogger("reconverge")
 
 PLAIN: Final = "plain"
-"""The mark of a node without a secret, which sends keys to the hub as they are."""
+"""The mark that a node without a secret stores at the hub, in place of a fingerprint of a secret."""
 MARK_EVERY_NS: Final = 600 * SECOND_NS
 """The nanoseconds after which a node renews its mark, and checks whether the hub has another one."""
 MARK_RETRY_NS: Final = 10 * SECOND_NS
-"""The nanoseconds after which a node tries again that could not store its mark, or may have come before the first
-exchange: until then a hub keeps no mark."""
+"""The nanoseconds after which a node tries again to store its mark, if that failed, or if the node has stored it only
+once: a hub keeps no mark before the first exchange."""
 MARK_KEPT_S: Final = 3600.0
 """How many seconds a hub keeps a mark that no node renews. In this time after a change of secret, nodes log an
 error."""
 
 
 class KeyMarks:
-    """Leaves the mark of one node's secret at the hub, and logs an error if it finds another one. It is a `Follower`.
+    """Stores a mark (a fingerprint of this node's key secret) at the hub; logs an error if another one is there.
 
-    `hasher` is None on a node that hashes no keys. A hub that is no `KeyMarker` is asked nothing.
+    The exchanges run it as a `Follower`. `hasher` is None on a node that hashes no keys. It sends nothing to a hub that
+    is no `KeyMarker`.
     """
 
     brief = True
-    """True: a look is one small question."""
+    """True: each call of `follow` sends the hub one small question."""
 
     def __init__(self, hasher: KeyHasher | None, clock: Clock) -> None:
         self._mark = PLAIN if hasher is None else hasher.mark

@@ -58,7 +58,7 @@ class AgentInUse:
         self._number = next(self._numbers)
 
     def begins(self) -> None:
-        """Records that the agent exchanges from now on; warns if another agent does, too, and was not stopped."""
+        """Records that this agent begins to exchange. Warns if another agent exchanges, too, and was not stopped."""
         known = self._unstopped.setdefault((os.getpid(), self._hub_name, self._namespace), set())
         if len(known) < 2:
             known.add(self._number)
@@ -77,15 +77,15 @@ class AgentInUse:
 
 
 class ShortWindows:
-    """Logs each quota, once, whose window is too short for the interval of its exchanges."""
+    """Logs, once for each quota, that its window is too short for its sync interval, the time between two exchanges."""
 
     def __init__(self) -> None:
         self._logged = LoggedOnce()
 
     def look(self, tables: Iterable[Table]) -> None:
-        """Logs those of `tables` whose windows are too short for their sync interval.
+        """Logs each of `tables` whose window is too short for its sync interval.
 
-        They are new, or have a new interval.
+        The caller passes tables that are new, or whose interval has changed.
         """
         for table in tables:
             short = table.limit.window_ns < EXCHANGES_MIN * table.interval_ns
@@ -108,7 +108,10 @@ def _log_short_window(table: Table) -> None:
 
 
 def log_many(limits: int, name: str) -> None:
-    """Logs, at `LIMITS_MANY`, that a program declares limits for what a key is for; `name` is that of the last one."""
+    """Logs a warning when an agent has `LIMITS_MANY` limits: the program probably declares one for each user.
+
+    One limit with the user as key would do. `limits` is the number of limits, `name` the name of the last one.
+    """
     if limits == LIMITS_MANY:
         logger.warning(
             "reconverge: this agent has %d limits, the last of which is %r, and each takes memory here and at the hub;"
@@ -148,7 +151,7 @@ def log_switch_again(name: str, before: str, after: str) -> None:
 
 
 def log_reentry(name: str) -> None:
-    """Logs that a decision about a limit was interrupted, and in the interruption another was requested."""
+    """Logs that code which interrupted a decision about a limit, such as a signal handler, requested another one."""
     logger.warning(
         "reconverge: the limit %r was asked in the middle of a decision about it, by a signal handler, a finalizer or "
         "the like on the same thread. Such a request is refused, because nothing can be charged at that moment; "

@@ -17,14 +17,18 @@ from reconverge.runtime.locks import new_lock
 
 PACE = "sync_interval"
 NOTHING = LimitOverride()
-OF_CONTRACTS = "is a limit of contracts, which published settings can only switch; to change it, change its plans"
+OF_CONTRACTS = (
+    "is a limit of contracts, of which published settings can only change the switch; to change its quota, change the"
+    " plans in the contracts"
+)
 
 
 class Overrides:
-    """The published settings in force on one agent, and those of them that cannot be applied there.
+    """Applies published settings to one agent, and records which of them the agent cannot apply.
 
-    `take_pace` is called with the name of a limit, or None for all limits of the agent, and with the published interval
-    in seconds, or None for the node's own. It raises InvalidSetting for an interval that is too long for leases.
+    `take_pace(limit, seconds)` sets a published sync interval: for the limit of that name, or for the whole agent if
+    `limit` is None. With None for `seconds`, the node's own interval is in force again. It raises InvalidSetting for an
+    interval that is too long for the leases.
     """
 
     def __init__(self, take_pace: Callable[[str | None, float | None], None]) -> None:
@@ -70,5 +74,8 @@ class Overrides:
             self._unfit[name] = "; ".join(problems)
 
     def with_refusals(self, stats: FleetSettingsStats) -> FleetSettingsStats:
-        """Returns `stats`, completed by the limits whose cap was applied, and by why settings cannot be applied."""
+        """Returns `stats`, with the limits whose cap has lowered a published value, and the settings not applied.
+
+        Each setting that the agent cannot apply comes with the reason.
+        """
         return replace(stats, capped=tuple(sorted(self._capped)), unfit=dict(self._unfit))

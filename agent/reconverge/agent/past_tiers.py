@@ -1,4 +1,4 @@
-"""Drops limits that an agent has declared by `Agent.tier` and needs no more, once no key is left in them.
+"""Removes limits that an agent declared by `Agent.tier` and no longer needs, as soon as they count no key.
 
 See `kernel/table/dropping.py`.
 """
@@ -19,13 +19,14 @@ LOOK_NS: Final = SECOND_NS
 
 
 class PastTiers:
-    """Drops limits, declared by `Agent.tier`, that an agent does not need any more. Runs beside the exchanges.
+    """Removes limits, declared by `Agent.tier`, that an agent no longer needs. The exchanges run it as a `Follower`.
 
-    Tables are dropped in the thread of the exchanges, between two of them; on a node without a hub, at once.
+    It removes the tables (counts by key) of these limits on the thread of the exchanges, between two exchanges; on a
+    node without a hub, at once.
     """
 
     brief = True
-    """True: the hub is asked nothing."""
+    """True: `follow` asks the hub nothing."""
 
     def __init__(self, kernel: Kernel, clock: Clock, limiters: dict[str, Limiter], lock: RLock) -> None:
         self._kernel = kernel
@@ -40,21 +41,21 @@ class PastTiers:
         self._next_ns = self._clock.monotonic_ns()
 
     def add(self, names: Iterable[str]) -> None:
-        """Adds the limits called `names`, to drop each as soon as it has no key."""
+        """Marks the limits called `names` for removal: each is removed as soon as it counts no key."""
         with self._lock:
             self._names.update(dict.fromkeys(names))
         if self._kernel.alone:
             self.look()
 
     def keep(self, name: str) -> None:
-        """Keeps the limit `name`, which is declared again, from being dropped.
+        """Cancels the removal of the limit `name`, because it is declared again.
 
-        The caller holds the declarations' lock.
+        The caller holds the lock of declarations.
         """
         self._names.pop(name, None)
 
     def look(self) -> None:
-        """Drops each limit added by `add` that has no key left."""
+        """Removes each limit that `add` has marked and that counts no key."""
         with self._lock:
             while self._kernel.dropped.back:
                 self._names.setdefault(self._kernel.dropped.back.pop())

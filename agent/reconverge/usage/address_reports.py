@@ -3,10 +3,10 @@
 # Theory of operation.
 #
 # The estimates of several nodes cannot be added up, because a customer with one address may send requests to all of
-# them. But the sketches behind the estimates can be merged, if all nodes hash with the same secret
-# (`merge/addresses.py`). So a node first proposes its own secret to the hub, and gets the secret of the fleet. If that
-# is another one, the node begins a new book of addresses with it. The addresses that the node counted before, until the
-# first report of its process, are missing from the fleet's numbers.
+# them. But the sketches, arrays of small numbers (registers) from which a node estimates, can be merged, if all nodes
+# hash with the same secret (`merge/addresses.py`). So a node first proposes its own secret to the hub, and gets the
+# secret of the fleet. If that is another one, the node starts to count addresses anew with it. The addresses that the
+# node counted before that, until the first report of its process, are missing from the fleet's numbers.
 #
 # A node reports only the registers that have risen: most identities have one or two addresses, so most of the time
 # there is nothing to report. Registers that could not be reported are part of the next report of the same hour. If the
@@ -43,7 +43,7 @@ class AddressReports:
         self.start_over()
 
     def start_over(self) -> None:
-        """Starts over in a forked child: the meter has begun to count addresses anew, and nothing was reported."""
+        """Forgets what was reported. Called in a forked child, in which the meter counts addresses from zero again."""
         self._hour = self._hour_now()
         self._losses = 0
 
@@ -56,7 +56,7 @@ class AddressReports:
         """Sends the hub the registers (numbers) of this node's address sketches that have risen since the last report.
 
         `losses` is how often the hub has lost its data so far; if that has grown, all registers are sent again. `ask`
-        awaits a call of the hub. Errors that it raises are raised here; unsent registers are sent with the next call.
+        awaits a call of the hub. If `ask` raises an error, it is raised here, and the next call sends the rest.
         """
         book, ledger = self._meter.addresses, self._ledger
         if losses != self._losses:
@@ -83,7 +83,7 @@ class AddressReports:
             book.give_back(risen)
 
     def turn_hour(self) -> None:
-        """Empties the meter's record of addresses if the hour is over; called after the last report of the hour."""
+        """Makes the meter count addresses from zero again if an hour has ended. Called after each report."""
         hour, book = self._hour_now(), self._meter.addresses
         if hour != self._hour:
             self._hour = hour

@@ -43,9 +43,9 @@ _REST_BITS: Final = 56
 
 
 class AddressBook:
-    """Estimates for each identity the number of addresses it has come from, with the standard error ERROR.
+    """Estimates from how many addresses the requests of each identity have come, with the standard error ERROR.
 
-    Safe for several threads.
+    It stores a sketch (REGISTERS small numbers) for each identity, in place of the addresses. Safe for threads.
     """
 
     def __init__(self, *, identities_max: int = SKETCHES_MAX) -> None:
@@ -94,7 +94,10 @@ class AddressBook:
             self._seen.add(pair)
 
     def take_risen(self) -> dict[str, bytes]:
-        """Returns by identity the parts of its sketch that have changed since the last call, for an `AddressReport`."""
+        """Returns the registers of sketches that have risen since the last call, by identity, for an `AddressReport`.
+
+        For each register there are two bytes: its number and its value.
+        """
         with self._lock:
             risen, self._risen = self._risen, {}
             return {
@@ -105,25 +108,25 @@ class AddressBook:
             }
 
     def raise_all(self) -> None:
-        """Marks all parts of the sketches as changed, to be reported again because the hub has lost its data."""
+        """Marks all registers of all sketches as risen, so that they are reported again: the hub has lost its data."""
         with self._lock:
             for identity, registers in self._registers.items():
                 self._risen[identity] = {number for number, rank in enumerate(registers) if rank}
 
     def give_back(self, risen: Mapping[str, bytes]) -> None:
-        """Marks the parts `risen` of sketches, by identity, as changed again, because they could not be reported."""
+        """Marks the registers in `risen` as risen again, because they could not be reported; see `take_risen`."""
         with self._lock:
             for identity, pairs in risen.items():
                 if identity in self._registers:  # only if the identity is in the book of this hour
                     self._risen.setdefault(identity, set()).update(pairs[::2])
 
     def estimate(self, identity: str) -> int:
-        """Returns about how many addresses an identity has come from; 0 for an identity that is not watched."""
+        """Returns about how many addresses an identity has come from; 0 for an identity without a sketch."""
         registers = self._registers.get(identity)
         return 0 if registers is None else estimate_of(bytes(registers))
 
     def unusual(self, *, least: int = MANY) -> dict[str, int]:
-        """Returns the estimates of `least` addresses or more, by identity, highest first."""
+        """Returns the identities with estimates of at least `least` addresses, with the estimates, highest first."""
         with self._lock:
             sketches = {identity: bytes(each) for identity, each in self._registers.items()}
         return unusual_of(sketches, least=least)
@@ -138,7 +141,7 @@ class AddressBook:
 
 
 def unusual_of(sketches: Mapping[str, bytes], *, least: int) -> dict[str, int]:
-    """Returns the identities whose sketches estimate `least` addresses or more, and the estimates, highest first."""
+    """Returns the identities with estimates of at least `least` addresses, and their estimates, the highest first."""
     found = {identity: estimate_of(each) for identity, each in sketches.items()}
     return dict(sorted((each for each in found.items() if each[1] >= least), key=lambda each: -each[1]))
 

@@ -1,4 +1,4 @@
-"""Sends a meter's new counts to the hub, one round of batches at a time, on any thread."""
+"""Sends the new counts of a usage meter to the hub, in batches, and waits for the hub's answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUNDS_MAX: Final = 10_000
 class UsageDriver:
     """Sends a node's usage reports to the hub and waits for the answers.
 
-    Only gathers counts if the hub cannot add usage.
+    If the hub cannot add up usage, it only collects the counts on this node.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class UsageDriver:
         self.start_over()
 
     def start_over(self) -> None:
-        """Starts without counts to report, in a forked child, whose parent reports those from before the fork."""
+        """Forgets all counts. Called in a forked child: the parent reports the counts from before the fork."""
         self.reports.start_over()
         if self._orders is not None:
             self._orders.begin()
@@ -74,7 +74,7 @@ class UsageDriver:
         self.addresses.start_over()
 
     def tell_where_it_is_counted(self) -> None:
-        """Logs a warning, once, if the hub cannot add up usage, so that usage is counted on this node alone."""
+        """Logs a warning, once, if the hub cannot add up usage, so that each node's usage is counted on its own."""
         if self.ledger is None and self._logged.is_new("no ledger"):
             logger.warning(
                 "reconverge: usage is counted on this node only: the hub %s does not add it up, so there are no totals"
@@ -103,7 +103,7 @@ class UsageDriver:
         return all(reported)
 
     async def leave(self) -> bool:
-        """Sends all new counts, then ends the node's account at the hub. Returns True if the hub has all counts."""
+        """Sends all new counts, and ends the node's account (its name at the hub). Returns True if the hub has all."""
         if not await self.report() or self.ledger is None:
             return False
         for shard in range(self.ledger.shards):
@@ -116,7 +116,7 @@ class UsageDriver:
         return True
 
     async def _report_last_words_again(self, shard: int) -> bool:
-        """Sends all rows again to a shard that has lost its data, as its answer to this account's last batch shows.
+        """Sends all rows again to a shard whose answer to the account's last batch shows that it has lost its data.
 
         Returns whether the shard has received all counts.
         """
@@ -155,7 +155,10 @@ class UsageDriver:
         return False
 
     async def _erase(self) -> bool:
-        """Carries out the hub's orders to erase identities, before each report. Returns whether the hub answered."""
+        """Erases the identities that the hub has orders to erase. Called before each report.
+
+        Returns whether the hub has answered.
+        """
         if self._orders is None:
             return True
         return await self._answered(asyncio.wait_for(self._orders.obey(self.ledger, self.reports), self._timeout_s))

@@ -31,7 +31,7 @@ class UsageErasing:
         self.begin()
 
     def begin(self) -> None:
-        """Drops all orders and retractions; called at the start, and in a forked child."""
+        """Forgets all orders to erase, and all rows to retract. Called at the start, and in a forked child."""
         self._log = OrderLog(self._clock.monotonic_ns())
         self._retractions: dict[int, list[tuple[Period, UsageKey]]] = {}
         """The rows of usage that this node must retract from the hub, by shard."""
@@ -39,9 +39,9 @@ class UsageErasing:
         """Functions that return True for identities to erase on this node without an order of the hub."""
 
     def also(self, is_named: Callable[[str], bool]) -> None:
-        """Makes the next report forget the identities for which `is_named` returns True, without an order of the hub.
+        """Erases on this node, before its next report, the identities for which `is_named` returns True.
 
-        Any thread may call it.
+        Needs no order of the hub. Any thread may call it.
         """
         self._here.append(is_named)
 

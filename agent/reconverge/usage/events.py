@@ -2,8 +2,8 @@
 
 # The id of an event is a hash of its namespace, limit, identity, route, period and number, and of nothing else. So an
 # event that is delivered twice has the same id both times, and two events never share an id. The id has 40 digits;
-# Stripe takes identifiers of up to 100 characters. All events of a period carry the moment at which the period begins,
-# so that a receiver counts them in the right period, however late they come.
+# Stripe accepts identifiers of up to 100 characters. Each event contains the moment at which its period begins, so that
+# a receiver counts the event in the right period, however late it comes.
 
 from __future__ import annotations
 

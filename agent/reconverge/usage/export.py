@@ -1,11 +1,12 @@
-"""Exports the usage of periods that are over as events, of which each is to be billed once."""
+"""Exports the usage of past periods as events for billing; a receiver must bill each event once."""
 
 # Theory of operation.
 #
-# The hub stores an event with its number and its counts before it is delivered, and keeps it until the exporter
+# The hub stores an event with its number and its counts before the event is delivered, and keeps it until the exporter
 # confirms the delivery. If an exporter dies in between, the next one delivers the same event again; two exporters at
 # once deliver the same events. The id of an event follows from its contents (`events.py`), so a receiver that
-# identifies events by their ids counts each event once. A lease keeps further exporters idle, which only saves work.
+# identifies events by their ids counts each event once. A lease lets one exporter work at a time, but only to save
+# work.
 #
 #     close the period  ->  issue events  ->  deliver  ->  confirm  ->  ...  ->  finish the period
 #
@@ -55,7 +56,7 @@ class ExportRun:
     """The result of one call of `Exporter.run`: how much was exported, and which exporter has the lease."""
 
     leads: bool = True
-    """Whether this exporter had the lease, the right to export. If False, it has done nothing."""
+    """Whether this exporter has got the lease, the right to export. If False, it has done nothing."""
     events: int = 0
     """The number of events that were delivered, including repeated ones."""
     late: int = 0
@@ -65,7 +66,7 @@ class ExportRun:
     expired: int = 0
     """The number of periods, in all shards, that may not have been exported because the hub keeps them no longer."""
     lease: ExportLease | None = None
-    """The exporter that has the lease, and until when by the hub's clock, as of the beginning of the run."""
+    """The name of the exporter that had the lease when the run began, and the end of that lease, by the hub's clock."""
 
 
 class Exporter:
@@ -129,7 +130,10 @@ class Exporter:
         return await self._ledger.lead_export(self._kind, self._name, LEASE_S)
 
     def _due(self, marks: ExportMarks, last: int, run: ExportRun) -> Iterator[Period]:
-        """Yields the periods to be exported, the oldest first, up to the period with the number `last`."""
+        """Yields the periods to be exported, the oldest first, up to the period with the number `last`.
+
+        Periods whose usage has changed after their export come before all others.
+        """
         if marks.first is None:
             return
         first = marks.first if marks.done is None else marks.done + 1

@@ -49,7 +49,7 @@ _Rows: TypeAlias = dict[tuple[str, str, str], list[int]]
 
 
 class Taken(NamedTuple):
-    """The counts of one identity, limit and route in one minute, since the last call of `Meter.take`."""
+    """The counts of one identity, limit and route in one minute, as far as they are new since the last `Meter.take`."""
 
     minute: int
     """The number of the minute since 1970."""
@@ -130,10 +130,10 @@ class Meter:
         refused: bool = False,
         address: str | None = None,
     ) -> None:
-        """Counts one request that was charged to several limits, each with its cost. See `add`.
+        """Counts one request that was charged to several limits. `charges` pairs each limit with its cost; see `add`.
 
-        Each limit counts the request; the load of the node counts it once. `address` is the client's address; with it,
-        the meter watches whether the identity comes from unusually many addresses; see `AddressBook`.
+        Each limit counts the request, but the node's load (requests per second) counts it once. `address` is the
+        client's address; from it, the meter estimates how many addresses the identity comes from; see `AddressBook`.
         """
         add, limits = self.add, 0
         for limit, cost in charges:
@@ -145,9 +145,9 @@ class Meter:
             self.addresses.note(identity, address)
 
     def join_requests(self, count: int = 1) -> None:
-        """Corrects the load of the node: `count` calls of `add` were further limits of a request counted already.
+        """Corrects the node's load (its requests per second), to which each call of `add` adds one request.
 
-        `add` counts a request each time, so the node's load becomes smaller by `count` requests.
+        If `add` was called for several limits of one request, `count` is the number of calls after the first.
         """
         with self._lock:
             self._companions += count
@@ -168,7 +168,7 @@ class Meter:
             row[_REFUSED] += refused
 
     def take(self) -> list[Taken]:
-        """Returns the counts since the last call, by minute. Only the thread that reports them may call it."""
+        """Returns the counts since the last call, for each minute. Only the thread that reports them may call it."""
         taken: list[Taken] = []
         current = self._wall_ns() // MINUTE_NS
         with self._lock:
@@ -190,7 +190,7 @@ class Meter:
         self.addresses.erase(is_named)
 
     def take_companions(self) -> int:
-        """Returns the sum of the counts passed to `join_requests` since the last call."""
+        """Returns the sum of the numbers passed to `join_requests` since the last call of this method."""
         with self._lock:
             companions, self._companions = self._companions, 0
         return companions

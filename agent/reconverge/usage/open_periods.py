@@ -1,7 +1,8 @@
-"""Keeps track of the periods in which a node may still begin rows of usage under its account at the hub.
+"""Records the periods (hours, days ...) for which a node has dropped its usage counts, so that it begins no new ones.
 
-A node that has dropped a row never begins the row again under the same account: its new count would be smaller, and
-lower the count at the hub.
+A row is a node's total for one customer, limit and route in one period; the node reports it under an account, its name
+at the hub. A node that has dropped a row must not begin the row again under the same account: the new total would be
+smaller, and lower the count at the hub.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ too."""
 
 
 class OpenPeriods:
-    """The periods in which a node may still begin rows of usage.
+    """The periods in which a node may still begin rows of usage; every period that was not closed is open.
 
-    A period is closed when its rows were dropped. Only the latest GONE_MAX closed periods of each kind are stored; all
-    periods before the earliest of them are closed, too.
+    The node closes a period when it has dropped the rows of that period. Only the latest GONE_MAX closed periods of
+    each kind (hour, day ...) are stored; all periods before the earliest of them count as closed, too.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class OpenPeriods:
         self._floor: dict[str, int] = {}
 
     def close(self, period: Period) -> None:
-        """Closes a period, because the node has dropped the rows of it."""
+        """Closes a period, because the node has dropped all its rows."""
         kind, number = period
         gone = self._gone[kind]
         gone.add(number)
@@ -45,10 +46,10 @@ class OpenPeriods:
         return Period(kind, number)
 
     def nearest_at_hub(self, kind: str, hub_us: int, kept: Retention) -> Period | None:
-        """Returns the open period of a kind, among those that the hub counts, that is nearest to the hub's time.
+        """Returns the open period of a kind that is nearest to the hub's time, and in which the hub still counts usage.
 
-        Returns None if there is none. `hub_us` is the hub's time in microseconds; `kept` is how many periods the hub
-        keeps.
+        Returns None if there is no such period. `hub_us` is the hub's time in microseconds; `kept` is how many periods
+        the hub keeps.
         """
         present = period_at(kind, hub_us / 1_000_000)
         ahead = self.first_from(present)

@@ -1,4 +1,4 @@
-"""Minutes, hours, days and months of UTC: their numbers, their names, and the periods that contain a moment."""
+"""Periods for which usage is counted (minutes, hours, days and months of UTC): their numbers, names and moments."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def checked_kind(kind: object) -> str:
 
 
 def period_at(kind: str, at_s: float) -> Period:
-    """Returns the minute, hour, day or month, by `kind`, that contains the moment `at_s`, in seconds since 1970.
+    """Returns the period that contains the moment `at_s`, in seconds since 1970. `kind`: minute, hour, day or month.
 
-    Raises InvalidSetting for another kind.
+    Raises InvalidSetting for any other kind.
     """
     if checked_kind(kind) == MONTH:
         moment = datetime.fromtimestamp(at_s // 1, UTC)
@@ -71,8 +71,8 @@ def period_named(name: str) -> Period:
 
 
 def periods_of_minute(minute: int) -> tuple[Period, ...]:
-    """Returns the minute with a number, in minutes since 1970, and the hour, day and month that contain it.
+    """Returns four periods: the minute with the number `minute` since 1970, and its hour, day and month.
 
-    For a minute before 1970 or after the year 9999, returns those of the nearest minute that has a date.
+    A minute before 1970 or after the year 9999 is replaced by the nearest minute between these.
     """
     return tuple(period_at(kind, min(max(0, minute), MINUTES_MAX - 1) * 60) for kind in KINDS)

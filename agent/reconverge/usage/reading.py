@@ -29,7 +29,8 @@ async def totals(
     Args:
         ledger: the usage ledger of a hub: `hub.usage`.
         period: the period to read; see `period_at`.
-        by: any of identity, limit and route; rows that are equal in these are added up, with "" for the others.
+        by: any of identity, limit and route. Rows with the same values of these fields are added up; the other fields
+            of the resulting key are "".
         identity: the customer whose use is read; None for all customers.
         limit: the limit whose charges are read; None for all limits.
 
@@ -39,7 +40,7 @@ async def totals(
     """
     fields = set(by)
     if not fields <= set(FIELDS):
-        raise InvalidSetting("by", sorted(fields - set(FIELDS)), f"may name {', '.join(FIELDS)}")
+        raise InvalidSetting("by", sorted(fields - set(FIELDS)), f"is unknown; `by` may name {', '.join(FIELDS)}")
     shards = range(ledger.shards) if identity is None else (shard_of(identity, ledger.shards),)
     sums: dict[UsageKey, Counts] = {}
     for shard in shards:
@@ -76,9 +77,9 @@ async def top(
 async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int = MANY) -> dict[str, int]:
     """Returns the identities that have come from at least `least` addresses in an hour, to all nodes together.
 
-    The highest number comes first. Each is an estimate with a standard error of `reconverge.usage.addresses.ERROR`: an
-    address that came to several nodes counts once. A hub keeps the present hour and the one before, for up to 5,000
-    identities of a shard.
+    Returns the number of addresses by identity, the highest first. It is an estimate, with a standard error of
+    `reconverge.usage.addresses.ERROR`. An address that came to several nodes counts once. A hub stores the addresses of
+    this hour and the hour before, for up to 5,000 identities on each shard.
 
     Raises:
         InvalidSetting: the period is no hour, or the hub does not merge addresses.
@@ -86,7 +87,7 @@ async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int =
     """
     found: object = ledger
     if not isinstance(found, AddressLedger):
-        problem = "belongs to a hub that does not merge addresses; each node's own are in UsageReporter.stats()"
+        problem = "is of a hub that cannot merge the addresses of nodes; read each node's own in UsageReporter.stats()"
         raise InvalidSetting("ledger", type(ledger).__name__, problem)
     if hour.kind != HOUR:
         raise InvalidSetting(

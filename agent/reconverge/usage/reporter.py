@@ -177,9 +177,10 @@ class UsageReporter:
         return self._wanted and self._thread is not None and not self._thread.ended.open
 
     def start(self) -> None:
-        """Starts the thread that reports, unless it runs. A thread that was stopped and has not ended yet goes on.
+        """Starts the thread that reports, unless it runs. Does not wait.
 
-        Does not wait. Raises RuntimeError when no thread can be started.
+        A thread that `stop` has asked to end, and that has not ended yet, continues instead. Raises RuntimeError if no
+        thread can be started.
         """
         if self.running:
             return
@@ -266,7 +267,7 @@ class UsageReporter:
         )
 
     def start_over_after_fork(self) -> None:
-        """Starts over in a forked child, whose counts, thread and connections are those of its parent."""
+        """Forgets all counts, which the parent reports, and starts a thread if one ran. Called in a forked child."""
         running = self.running
         self._nothing_runs()
         self.meter.start_over()
@@ -303,9 +304,9 @@ class UsageReporter:
                 self._carry_out(loop, self._driver.report)
 
     def _is_over(self, thread: _ReportThread) -> bool:
-        """Returns whether the thread has to end; if so, records that, so that the next `start` begins another one.
+        """Returns whether the thread must end; if so, records that it has, so that the next `start` makes another one.
 
-        The caller is in the critical section `_section`.
+        The caller must be in the critical section `_section`.
         """
         if self._wanted:
             return False
@@ -318,14 +319,14 @@ class UsageReporter:
         return isinstance(hub, Working) and hub.at_work
 
     async def _rest(self) -> None:
-        """Runs the event loop for one interval, for the hub's work in it; returns soon after a call of `stop`."""
+        """Runs the event loop for one interval, as the hub has tasks in it. Returns soon after a call of `stop`."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._interval_s
         while self._wanted and (left_s := until_s - loop.time()) > 0:  # noqa: ASYNC110  # set by another thread
             await asyncio.sleep(min(LOOK_S, left_s))
 
     def _carry_out(self, loop: ThreadEventLoop, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Runs a coroutine, and logs any error: none is expected, but the thread must survive it."""
+        """Runs a coroutine, and logs any error that it raises. None is expected, but the thread must survive it."""
         try:
             loop.run_until_complete(work())
         except Exception as error:  # noqa: BLE001  # it is logged there

@@ -1,11 +1,11 @@
-"""The usage rows that a node has yet to report to its hub, and those that it keeps to report again. Does no I/O."""
+"""The usage counts of one node, and the batches that report them to its hub. Does no I/O."""
 
 # Theory of operation.
 #
 # The meter's counts of a minute are added to the rows of four periods: the minute, its hour, its day and its month. A
-# row is the account's total for a key in a period, not a difference. Beside it stand the counts that the hub got last;
-# while they differ, the row is part of the next batch. So a batch that fails, or whose answer is lost, is not repeated:
-# the next batch contains its rows with their counts by then.
+# row is the total, not a difference, of a key (identity, limit, route) in a period. It counts for an account, the name
+# under which this process reports. The node also stores the counts that the hub got last; while the two differ, the row
+# is part of the next batch. So a batch that fails is not repeated: the next one contains its rows, with newer counts.
 #
 # A batch states the number of the last batch that the hub has answered. A hub that knows only lower numbers of the
 # account has lost reports, and refuses the batch; then every row that the node keeps counts as unreported. A hub that
@@ -119,7 +119,7 @@ class UsageReports:
         self.start_over()
 
     def start_over(self) -> None:
-        """Begins a new account without rows: in a forked child, and after the account has ended at the hub."""
+        """Begins a new account without rows. Called in a forked child, and when the hub has ended the old account."""
         self.account = self._new_name()
         self._rows: dict[Period, dict[UsageKey, _Row]] = {}
         self._count = 0
@@ -154,9 +154,9 @@ class UsageReports:
             return Counts(*(sum(column) for column in zip(NOTHING, *(each.counts for each in taken), strict=True)))
 
     def batch(self, shard: int, *, load: NodeLoad | None = None, speak: bool = False) -> UsageBatch | None:
-        """Returns the next batch of unreported rows for a shard, which carries the node's load `load`.
+        """Returns the next batch for a shard, with unreported rows and the node's load `load`.
 
-        Without such rows returns None, or an empty batch if `speak` is True.
+        If no row is unreported, returns None, or an empty batch if `speak` is True.
         """
         with self.lock:
             state = self._shards[shard]
@@ -171,12 +171,10 @@ class UsageReports:
             return UsageBatch(self.account, shard, state.sequence, state.answered, rows, self._kept, load=load)
 
     def erase(self, is_named: Callable[[str], bool]) -> dict[int, list[tuple[Period, UsageKey]]]:
-        """Forgets the rows of the identities for which `is_named` returns True.
+        """Forgets the rows of the identities for which `is_named` returns True. Returns them by shard.
 
-        Returns the rows that the hub may have, by shard.
-
-        The caller must retract the returned rows from the hub before the next report (`UsageEraser.retract`), because
-        the identities are counted from zero again.
+        The hub may have these rows. As the identities are counted from zero again, the caller must retract the rows
+        from the hub (`UsageEraser.retract`) before the next report.
         """
         retracted: dict[int, list[tuple[Period, UsageKey]]] = {}
         with self.lock:
@@ -192,7 +190,7 @@ class UsageReports:
         return retracted
 
     def last_word(self, shard: int) -> UsageBatch:
-        """Returns the batch that ends the account at a shard; allowed only when nothing is unreported at any shard."""
+        """Returns the batch that ends the account at a shard. All counts must have been reported to all shards."""
         with self.lock:
             state = self._shards[shard]
             state.sequence += 1
@@ -200,9 +198,9 @@ class UsageReports:
             return UsageBatch(self.account, shard, state.sequence, state.answered, (), self._kept, periods)
 
     def recorded(self, batch: UsageBatch, answer: Recorded, now_ns: int) -> None:
-        """Marks the rows of an answered batch as reported, or all rows as unreported if the hub has lost its data.
+        """Applies the hub's answer to a batch: marks its rows as reported.
 
-        `now_ns` is the time of the monotonic clock, as for `gather`.
+        If the hub has lost its data, marks all rows of the shard as unreported. `now_ns` is as for `gather`.
         """
         with self.lock:
             if batch.account != self.account:
@@ -275,7 +273,7 @@ class UsageReports:
                 self._add(present, key, new, now_ns)
 
     def _drop_old(self, now_ns: int) -> None:
-        """Drops the rows of periods whose counts this node will not report any more."""
+        """Drops the rows of old periods, which this node will not report any more."""
         for period, counted_ns in sorted(self._counted_ns.items()):
             kind, number = period
             age_ms, length_ms = (now_ns - counted_ns) // MILLISECOND_NS, LENGTH_MS[kind]
@@ -317,7 +315,7 @@ class UsageReports:
         )
 
     def _become_another(self) -> None:
-        """Begins a new account with the unreported counts, because another process reports under the present one."""
+        """Begins a new account with the unreported counts, as another process reports under the present account."""
         self.account = self._new_name()
         for rows in self._rows.values():
             for row in rows.values():
@@ -390,7 +388,7 @@ class UsageReports:
 
 
 class _ShardReports:
-    """The state of the reports to one shard: which rows it has not confirmed, and its batches' sequence numbers."""
+    """The state of the reports to one shard: the rows that it has not confirmed, and the numbers of batches."""
 
     def __init__(self) -> None:
         self.dirty: dict[UsageKey, set[Period]] = {}

@@ -1,17 +1,18 @@
-"""One node's load for consoles: the counts of its stacks of load shedding, and its waiting requests."""
+"""One node's load, for consoles: its waiting requests, and the counts of its stacks of load shedders."""
 
 # Theory of operation.
 #
-# A stack of layers (`reconverge.shedding`) belongs to a process and needs no agent. So it registers here when it is
-# made, and each agent of the process reports it, for as long as the program holds it. Two agents in one process both
-# report the same stacks, under the same random word for the process, by which a console counts them once.
+# A stack (`reconverge.shedding`) is a sequence of layers, each of which may refuse a request to protect the service. It
+# belongs to a process and needs no agent. So it registers here when it is made, and each agent of the process reports
+# it, for as long as the program holds it. Two agents in one process both report the same stacks. Their snapshots
+# contain the same random word, which stands for the process, so that a console counts each stack once.
 #
-# The load is another snapshot beside the node's own (`snapshot.py`), because a reader rejects a node's snapshot with an
-# unknown member as a forgery: so a console of an earlier version still reads the node, and ignores the load. Only nodes
-# with a stack or a waiting request send it, and it has a bound in bytes of its own.
+# The load is not a part of the node's snapshot (`snapshot.py`) but a second snapshot beside it. A reader rejects a
+# node's snapshot that has an unknown field as a forgery; so a console of an earlier version still reads the node, and
+# ignores the load. Only nodes with a stack or a waiting request send it, and its size in bytes has a bound of its own.
 #
-# It is read with the same suspicion: each client of the hub could have written it. A layer may be the application's own
-# code, so if it raises an exception its stack is left out, and the exchange goes on.
+# Each client of the hub could have written the snapshot, so a reader checks all of it. A layer may be the application's
+# own code, so if it raises an exception its stack is left out, and the exchange goes on.
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ NUMBER_MAX: Final = 1e18
 
 
 class StackReport(Protocol):
-    """The counts of one stack of layers that shed load: the interface of `reconverge.shedding.StackStats`."""
+    """The counts of one stack of load shedders (its layers): the interface of `reconverge.shedding.StackStats`."""
 
     @property
     def admitted(self) -> Mapping[str, int]:
@@ -70,7 +71,7 @@ class StackReport(Protocol):
 
     @property
     def readings(self) -> Mapping[str, Mapping[str, float]]:
-        """Returns each layer's measurements and settings: by the layer's name, then by theirs."""
+        """Returns the measurements and settings of each layer: by the layer's name, then by the measurement's name."""
         ...
 
 
@@ -89,7 +90,7 @@ class ObservedStack(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerLoad:
-    """The load of one layer of a stack. Counts have one number for each class, in the order of the stack's classes."""
+    """The load of one layer of a stack of load shedders. `StackLoad.classes` gives the order of the counts."""
 
     name: str
     switch: str
@@ -102,7 +103,7 @@ class LayerLoad:
 
 @dataclass(frozen=True, slots=True)
 class StackLoad:
-    """The load of one stack of a process: its classes, its counts and its layers."""
+    """The load of one stack of load shedders: its classes of requests, its counts, and its layers."""
 
     name: str
     classes: tuple[str, ...]
@@ -190,7 +191,7 @@ def _readings_of(readings: Mapping[str, float]) -> dict[str, float]:
 
 
 def encoded(snapshot: LoadSnapshot) -> bytes:
-    """Returns a snapshot as bytes for the hub; leaves out the last stacks, then limits, if it would be too long."""
+    """Returns a snapshot as bytes for the hub. If they are too many, leaves out stacks from the end, then limits."""
     said: dict[str, Any] = {"load": 1, **asdict(snapshot)}
     while True:
         payload = json.dumps(said, separators=(",", ":"), allow_nan=False).encode("ascii")
@@ -204,7 +205,7 @@ def encoded(snapshot: LoadSnapshot) -> bytes:
 
 
 def decoded(payload: bytes) -> LoadSnapshot | None:
-    """Returns the snapshot of load in `payload`; None if that is no valid one, or one of another version."""
+    """Returns the snapshot of load that `payload` contains; None if it is invalid, or of another version."""
     if len(payload) > SNAPSHOT_BYTES_MAX or not payload.startswith(MAGIC):
         return None
     try:

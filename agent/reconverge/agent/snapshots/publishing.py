@@ -55,7 +55,7 @@ class Published(Protocol):
 
 
 class DenialFeed(SilentHooks):
-    """Collects the last denials on one node, from the events that the agent reports to its hooks."""
+    """Collects the last denials (refusals of a limit) on one node, from the events that the agent reports to hooks."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -66,9 +66,9 @@ class DenialFeed(SilentHooks):
         self.denials.append(Denial(self._clock.wall_ns() / SECOND_NS, event.limit, event.count, keys))
 
     def known(self, tables: Mapping[str, Table]) -> list[Denial]:
-        """Returns the last denials, without the names of keys that this node has dropped.
+        """Returns the last denials, without keys that this node no longer counts.
 
-        Hooks are called up to a second late, and later if one of them hangs: an identity may have been erased since.
+        Hooks are called up to a second late, or later if one of them hangs. Meanwhile an identity may have been erased.
         """
         for place, denial in enumerate(list(self.denials)):
             table = tables.get(denial.limit)
@@ -105,7 +105,7 @@ class Publishing:
 
     @property
     def brief(self) -> bool:
-        """Returns whether the next search for an open console is one short question, as it is with a single hub.
+        """Returns whether the next search for an open console asks one short question: so it is with a single hub.
 
         With two hubs, the search takes place beside the exchanges: a hub that does not answer must not delay exchanges
         with the other hub.
@@ -158,7 +158,7 @@ class Publishing:
             agent.remove_hooks(feed)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all are looked at anew
-        """Drops all top keys, because an identity that is being erased may be among them; see `Erasing.listen`."""
+        """Forgets the keys that have used most (`TopKeys`), as an erased identity may be one; see `Erasing.listen`."""
         self._top = TopKeys()
 
     def load(self) -> LoadSnapshot | None:
@@ -166,7 +166,7 @@ class Publishing:
         return load_of(platform.node(), self._clock.wall_ns() / SECOND_NS, dict(self._kernel.tables))
 
     def snapshot(self, agent: Published) -> NodeSnapshot:
-        """Returns the node's state, made of the statistics of `agent`, its top keys and its last denials."""
+        """Returns the node's state: the statistics of `agent`, the keys that have used most, and the last denials."""
         place = NodePlace(
             host=platform.node(),
             pid=os.getpid(),

@@ -2,12 +2,11 @@
 
 # Theory of operation.
 #
-# A snapshot is JSON of a bounded size. What makes it is a pure function of `Agent.stats()`, of the declared limits, of
-# the keys that use most of their limits, and of the events that hooks received; so nothing here asks anything of a
-# decision.
+# A snapshot is JSON of a bounded size. A pure function makes it of `Agent.stats()`, the declared limits, the keys that
+# have used most of their limits, and the events that hooks received; so it costs decisions nothing.
 #
 # It travels through the hub, where each client could have written another one. So the reader checks everything: each
-# field has its type and its bound, a field that does not fit makes the whole unreadable, and text is shown as text.
+# field has a type and a bound, one wrong field makes the whole snapshot unreadable, and text is shown as text.
 #
 # The field `dares` is true if a node may go beyond its allowances at this moment; a console computes the live exposure
 # of a limit from it. A node that gets no answer from its hub may use its allowances, and no more.
@@ -58,8 +57,8 @@ class LimitSnapshot:
     cost_max: int
     """The highest cost of one request, as named in the limit's `costs`."""
     dares: bool
-    """Whether the policy at present lets the node go beyond its allowance, the part of the quota that the hub
-    granted."""
+    """Whether the policy now lets the node admit more than its allowance, the part of the quota that the hub granted
+    it."""
     switch: str
     admitted: int
     refused: int
@@ -147,7 +146,7 @@ def snapshot_of(
     top: Iterable[KeyUse] = (),
     denials: Sequence[Denial] = (),
 ) -> NodeSnapshot:
-    """Returns the snapshot of a node, made of its statistics, health and tables, none of which it changes."""
+    """Returns the snapshot of a node, made of its statistics, its health and its tables (counts by limit and key)."""
     shards = stats.exchanges
     oldest = max((shard.staleness for shard in shards), default=float("inf"))
     newest = min((shard.staleness for shard in shards), default=float("inf"))
@@ -245,7 +244,7 @@ def _table(part: Any) -> dict[str, Any]:
 
 
 def decoded(payload: bytes) -> NodeSnapshot | None:
-    """Returns the snapshot of a node in `payload`; None if that is no valid one, or one of another version."""
+    """Returns the snapshot of a node that `payload` contains; None if it is invalid, or of another version."""
     if len(payload) > SNAPSHOT_BYTES_MAX:
         return None
     try:

@@ -1,13 +1,13 @@
-"""Finds the keys of a node that have used most of their limits; each search reads some of the keys."""
+"""Finds the keys of a node that have used most of their limits; each search reads only some of the keys."""
 
 # Theory of operation.
 #
-# A node may have 100,000 keys. To compute the exact use of a key takes 5 us, as that updates its meter under the lock,
-# and a console may cost a node a hundredth of a core. So there are two steps. The first one reads numbers of the next
-# SCANNED_MAX cells as they are, without the lock, for half a microsecond a key; it goes on where the last look has
-# stopped. The second one computes the exact use of the few keys that seem to have used most, and of those that had used
-# most at the last look. A number from a former window is too high, never too low, except for buckets that drain; so a
-# full key is found when the round is complete, and denials name it earlier.
+# A node may have 100,000 keys. To compute the exact use of a key takes 5 us, as that updates its counts under the lock,
+# and a console may cost a node a hundredth of a core. So there are two steps. The first step reads the counts of the
+# next SCANNED_MAX keys as they are, without the lock, in half a microsecond a key; it continues where the last search
+# has stopped. The second step computes the exact use of the few keys that seem to have used most, and of those that had
+# used most at the last search. A count that is out of date may be too high, but not too low, except in buckets that
+# drain; so a full key is found when a round through all keys is complete, and denials name it earlier.
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class TopKeys:
         self._top: list[_KeyPlace] = []
 
     def look(self, tables: Mapping[str, Table], now_ns: int) -> list[KeyUse]:
-        """Reads some more keys. Returns the keys that have used most of their limits, the fullest first.
+        """Reads some more keys. Returns those found until now that have used most of their limits, the fullest first.
 
-        Charges nothing, and adds no key to a table.
+        Charges nothing, and adds no key to the node's counts.
         """
         seeming: list[tuple[float, str, str]] = []
         if not self._ahead:
@@ -63,7 +63,7 @@ class TopKeys:
 
 
 def _seem_used(table: Table, keys: list[str]) -> Iterator[tuple[float, str]]:
-    """Yields, for each of `keys`, the fraction of the limit that it has used, maybe out of date, and the key."""
+    """Yields a pair for each of `keys`: the fraction of the limit that it has used, maybe out of date, and the key."""
     cell_of, capacity = table.cells.get, table.capacity
     window_ns = table.window_ns if table.meter.bucket else 0
     for key in keys:
