@@ -4,11 +4,10 @@
 #
 # The exchange loop gathers the statistics after it has applied an answer, so no decision waits for them.
 #
-# They also show a node that declares a smaller quota under the same name: of a key that both use, the hub grants no
-# more than the smaller one, and answers with it. While a larger quota is brought to a fleet node by node, and while
-# published settings are on their way, that is as it should be, so it is logged once it has gone on for a while. A node
-# with another window, or another algorithm, is not logged: its keys are other cells at the hub, and no answer speaks
-# of them.
+# They also show whether another node declares a smaller quota under the same name: for a key that both nodes use, the
+# hub grants no more than the smaller quota, and sends that in its answer. This is normal while a larger quota is rolled
+# out node by node, or while published settings are on their way, so it is logged only if it lasts. A node with another
+# window or algorithm cannot be noticed: the hub counts its keys separately, and no answer contains them.
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ logger = logging.getLogger("reconverge")
 
 
 class AnswerStats:
-    """Statistics of the hub's answers: the number of keys near or above their limits, and the durations of answers."""
+    """Statistics of the hub's answers: how many keys are near their limits or above, and how long exchanges took."""
 
     def __init__(self) -> None:
         self.near: Counter[str] = Counter()
@@ -95,7 +94,7 @@ class AnswerStats:
                 queue.extend(kept)
 
     def look_at_keys(self, kernel: Kernel) -> None:
-        """Logs warnings, each once, about a node without room for new keys, and about keys that seem to be made up."""
+        """Logs a warning if the node has no room for new keys, and one if keys never come again; each warning once."""
         self._look_at_room(kernel)
         self._look_at_repetition(kernel)
 
@@ -111,9 +110,9 @@ class AnswerStats:
         )
 
     def _look_at_repetition(self, kernel: Kernel) -> None:
-        """Looks for a limit that has decided once about each of its keys.
+        """Warns of a limit with many keys, about each of which it has decided exactly once.
 
-        A key function may return what is new with each request: an identifier, a time, an object's `repr`.
+        Its key function may return a new value with each request: an identifier, a time, an object's `repr`.
         """
         for table in list(kernel.tables.values()):
             keys = len(table.cells)

@@ -1,4 +1,4 @@
-"""Sends the batches of reports that an agent's syncers compose to the hub, and gives them the hub's answers."""
+"""Waits for the hub on behalf of an agent's syncers: sends their batches of reports, and returns the hub's answers."""
 
 # Theory of operation.
 #
@@ -9,21 +9,21 @@
 # driver of its own: `regions/driver.py`.
 #
 # The first problem. Waking a thread costs more than a decision, and the first charge after each report calls for an
-# exchange. As long as requests come, the loop therefore looks by itself at the moments at which another exchange may
-# begin (`Syncer.looks_ns`), and only what has to begin earlier wakes it. A loop that finds nothing to do at the end of
-# an interval sleeps until it has to give a sign of life, so that an idle process wakes up for nothing else. The
-# application may close its own loop at any time without notice, so a decision wakes a task at once; from the loop's own
-# thread that takes no system call.
+# exchange. As long as requests come, the loop therefore wakes up by itself whenever another exchange may begin
+# (`Syncer.looks_ns`), and a decision wakes it only for an exchange that must begin earlier. A loop that finds nothing
+# to do at the end of an interval sleeps until it has to report that the node lives, so that an idle process wakes up
+# for nothing else. If the runner is a task, the application may close its loop at any time without notice, so each
+# decision that needs an exchange wakes the task at once; from the loop's own thread that takes no system call.
 #
 # The second problem. A decision must do no input or output, and yet be able to call for an exchange ahead of time. The
 # only way to wake an event loop from elsewhere is to write to its pipe, which is a system call in the middle of a
-# decision: chaos tests counted up to 800 of them in 11,500 decisions. So a decision only sets a mark. A loop that waits
-# for one of several shards, or has work between exchanges, looks every CALL_S whether the mark is set; a thread with
-# nothing under way waits on a plain lock instead, because fifty looks a second cost an agent at rest on a broker 1.1 %
-# of a core instead of 0.5. A request that asks the hub waits anyway, and wakes the loop by its pipe.
+# decision: chaos tests counted up to 800 of them in 11,500 decisions. So a decision only sets a flag. A loop that waits
+# for one of several shards, or has work between exchanges, checks the flag every CALL_S; a thread with nothing under
+# way waits on a plain lock instead, because fifty checks a second cost an idle agent on a broker 1.1 % of a core
+# instead of 0.5. A request that asks the hub waits anyway, and wakes the loop by its pipe.
 #
-# Every shard is exchanged on its own. A loop that waits for all that is due before it looks again lets one server that
-# does not answer hold up all others for a second at a time.
+# Each shard has exchanges of its own. If the loop waited for all due exchanges before it began others, one server that
+# does not answer would delay the exchanges with all others, for a second at a time.
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ class ExchangeDriver(Exchanges):
     def carry_out_blocking(self) -> bool:
         """Makes the due exchange without an event loop, and blocks this thread meanwhile. Raises nothing.
 
-        Returns False if the work needs an event loop, so that the caller must call `carry_out`: with several shards, to
-        connect, for followers, or for questions. Otherwise returns True.
+        Returns False if the caller must call `carry_out` instead, because an event loop is needed: for several shards,
+        to connect to the hub, or for a follower or a question. Otherwise returns True.
         """
         blocking = self._blocking
         try:
@@ -184,7 +184,7 @@ class ExchangeDriver(Exchanges):
         """Makes the round of exchanges in progress check soon for other due work. Never waits, and never fails.
 
         If a request has begun to wait for the hub since the last call, `wake` writes to the event loop's pipe, which
-        wakes the loop at once. Otherwise `wake` does no output; it sets a mark that the loop finds within CALL_S
+        wakes the loop at once. Otherwise `wake` does no output: it sets a flag that the loop checks every CALL_S
         seconds.
         """
         self._called = True
@@ -199,7 +199,7 @@ class ExchangeDriver(Exchanges):
         self._called = False
 
     def _note_asks(self) -> bool:
-        """Reads since when requests wait, by shard; returns True if one has begun to wait since the last call."""
+        """Returns whether, at any shard, a request has begun to wait for the hub since this method was last called."""
         before, now = self._asked_ns, [syncer.asked_ns for syncer in self._syncers]
         self._asked_ns = now
         return before != now and any(
@@ -207,9 +207,9 @@ class ExchangeDriver(Exchanges):
         )
 
     def take_over(self) -> None:
-        """Begins to make the exchanges in place of another thread or task.
+        """Prepares the driver for another thread or task, which makes the exchanges from now on.
 
-        Batches to which that one had no answer yet count as unanswered.
+        If the former one still waited for an answer to a batch, that batch counts as failed.
         """
         for syncer in self._syncers:
             syncer.abandon(now_ns=self._clock.monotonic_ns())
@@ -217,7 +217,7 @@ class ExchangeDriver(Exchanges):
             follower.start_over()
 
     async def leave(self) -> None:
-        """Sends the node's last reports, with all counts, and gives its allowances back. Stops at the first failure."""
+        """Sends the node's last reports, and gives its allowances back. Sends no more to a shard that has failed."""
         await asyncio.gather(*(self._leave(syncer) for syncer in self._syncers))
 
     async def close(self) -> None:
@@ -256,7 +256,7 @@ class ExchangeDriver(Exchanges):
     def _become_another(self, sign: str) -> None:
         """Gives the node a new name at every shard, because this process may be a copy of another that still runs.
 
-        `sign` is a phrase for the log: how the driver noticed the copy.
+        `sign` is a phrase for the log that describes how the driver has noticed this.
         """
         self.restorations += 1
         self._reconnects = True
@@ -399,7 +399,7 @@ class ExchangeDriver(Exchanges):
             self._note_bug(error)
 
     def note_restart(self, error: Exception) -> None:
-        """Counts a failure that ended the whole exchange loop, and logs the first of them.
+        """Counts a failure that has ended the whole exchange loop; logs the first such failure.
 
         The caller restarts the loop.
         """

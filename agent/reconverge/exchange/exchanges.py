@@ -1,14 +1,14 @@
-"""One exchange of a syncer with the hub: its steps, and the two ways to wait for the hub's answer."""
+"""Makes one exchange of a node with the hub at a time, in an event loop or on a blocked thread, and logs outages."""
 
 # Theory of operation.
 #
 # An exchange takes a batch from the syncer, waits for the hub's answer, and passes the answer or the failure to the
-# syncer. These steps are one generator, `_steps_of_exchange`: it yields each time that it has to wait. Two shells run
+# syncer. These steps are one generator, `_steps_of_exchange`, which yields whenever it has to wait. Two functions run
 # it. `_exchange` awaits in an event loop, beside other exchanges or the application. `_exchange_blocking` is for a
-# thread that has nothing else to do, and needs no event loop (`Blocking`): a third of the calls, no turn of a loop.
+# thread that has nothing else to do, and needs no event loop (`Blocking`), so it makes a third as many calls.
 #
-# Outages are logged once when the first shard fails, and once when all that failed have answered: the answers of one
-# shard must not end the outage of another. A hub that is too busy to answer each time comes and goes; at most
+# An outage is logged once when the first shard fails, and its end once when all shards that failed have answered: the
+# answers of one shard must not end the outage of another. A hub that is too busy may answer now and then; at most
 # OUTAGES_LOGGED_MAX of its outages are logged in QUIET_NS. All failures are counted.
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ QUIET_NS: Final = 60 * SECOND_NS
 """The period, in nanoseconds, within which at most OUTAGES_LOGGED_MAX outages of a hub are logged."""
 TURN_S: Final = TURN_NS / SECOND_NS
 LOOKS_S: Final = (0.0, 0.0, 0.0, 0.0, 0.0005, 0.001, 0.002)
-"""The pauses in seconds, one after the other, before the next batch. In them waiting requests read the answer that has
-come: first turns of the event loop for requests in this loop, then time for requests in other threads. All are short
-beside the time that a request may wait.
+"""The pauses in seconds, one after the other, before the next batch. In them waiting requests read the last answer: the
+first pauses let the event loop run requests of its own, the others leave time to requests in other threads. All are
+short beside the time that a request may wait.
 
 That `requests.without_granted` leaves their grants out of the next batch is not enough. With the pauses, 180 of 180 new
 keys that were asked about on four running agents at once admitted their quota; without, 153 of 180
@@ -50,7 +50,7 @@ keys that were asked about on four running agents at once admitted their quota; 
 
 
 class Exchanges(Ownership):
-    """The exchanges of one node with one hub, made one at a time for each shard, and statistics of them."""
+    """Makes the exchanges of one node with one hub, one at a time with each shard, and keeps statistics of them."""
 
     def __init__(
         self, syncers: list[Syncer], *, hub: Hub | None, clock: Clock, timeout_s: float, hub_name: str
@@ -78,7 +78,7 @@ class Exchanges(Ownership):
         self.answered = 0
         """The number of exchanges that the hub has answered."""
         self.troubles: dict[Syncer, HubUnavailable] = {}
-        """The failure of each syncer's last exchange; a syncer whose last exchange was answered is not in the table."""
+        """The failure of each syncer's last exchange; a syncer whose last exchange was answered has no entry."""
         self._complained = False
         self._log = LogThrottle(OUTAGES_LOGGED_MAX, within_ns=QUIET_NS)
         self._logged = LoggedOnce()

@@ -1,4 +1,4 @@
-"""The interface of followers: tasks that read published data at the hub, beside the exchanges."""
+"""The interface of followers: objects that regularly read published data, such as settings, at the hub."""
 
 from __future__ import annotations
 

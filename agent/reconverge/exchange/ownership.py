@@ -2,8 +2,9 @@
 
 # Theory of operation.
 #
-# The problem. A decision that finds no runner starts one. Several threads may do so at the same moment, and so may a
-# signal handler in the middle of one of them; but two runners would use the same syncers and connections at once.
+# The problem. A decision that finds no runner (thread or task) starts one. Several threads may do so at the same
+# moment, and so may a signal handler that interrupts one of them. Two runners would use the same syncers and
+# connections at once.
 #
 # Why the naive way fails. A lock would stay locked for ever if a signal handler raises an exception while it is held.
 #
@@ -34,9 +35,9 @@ class Runner(Protocol):
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns whether the driver learns of the runner's end in every case.
+        """Returns whether the driver always learns that the runner has ended.
 
-        If True, decisions need not check for that.
+        If True, decisions need not check whether the runner still lives.
         """
         ...
 
@@ -66,7 +67,7 @@ class Runner(Protocol):
 
 
 class Ownership:
-    """Stores which runner, a thread or task, makes the exchanges of an agent, and decides when several claim them."""
+    """Stores which runner (a thread or task) makes the exchanges of an agent, so that never two of them do."""
 
     def __init__(self) -> None:
         self._claims: dict[int, Runner] = {}

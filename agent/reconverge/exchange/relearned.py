@@ -1,9 +1,9 @@
-"""Detects from an answer that a hub which has lost its data grants strict limits again.
+"""Detects from an answer that the hub, which has lost its data, grants allowances of strict limits again.
 
-After a loss of data each node estimates for itself how long the hub will grant nothing on a strict limit, so that it
-neither asks in vain nor makes clients come back too early. The hub may grant again sooner than that: because an
-operator has accepted the loss, or because the node noticed the loss late. The node finds that out when an answer raises
-an allowance above the reported one, as a hub that still waits raises none.
+After a loss of data the hub grants nothing on a strict limit for some time. Each node estimates that time, so that it
+neither asks in vain nor sends clients away for too short a time. The hub may grant again before that: an operator has
+accepted the loss, or the node has noticed the loss late. An answer that raises an allowance above the reported one
+shows that the hub grants again.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def longest_wait_over_ns(batch: Batch, answer: Answer, tables: Mapping[str, Table]) -> int:
-    """Returns how long a hub grants nothing after a loss of data, in nanoseconds, for limits where it grants again.
+    """Returns the longest wait, in nanoseconds, that `answer` shows to be over; 0 if the answer shows none.
 
-    Considers the limits on which `answer` raises an allowance, which shows that this time is over. Returns the longest
-    time of these limits; 0 if the answer raises no allowance.
+    A hub that has lost its data waits before it grants a limit again; `Table.relearns_ns` is that time. The wait of a
+    limit is over if `answer` raises an allowance of the limit above the one reported in `batch`.
     """
     longest_ns = 0
     for report, cell in zip(batch.cells, answer.cells, strict=False):

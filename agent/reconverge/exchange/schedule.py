@@ -2,12 +2,12 @@
 
 # Theory of operation.
 #
-# The problem. Limits of one agent may have different sync intervals: one has to know of other nodes within 100 ms, for
-# a thousand others ten seconds will do, and fleet settings may change any of them while it is in use.
+# The problem. Limits of one agent may have different sync intervals: one limit has to know of other nodes within 100
+# ms, for a thousand others ten seconds are enough, and published settings may change any interval while it is in use.
 #
-# Why the naive way fails. A stream of exchanges for each interval would need no further thought. But to the hub a
-# stream is a node, with a name, a lease and allowances of its own. A limit could change its interval only by giving up
-# its allowances and being introduced anew in another stream, and every interval would cost a message of its own.
+# Why the naive way fails. A stream of exchanges for each interval would be simple. But to the hub a stream is a node,
+# with a name, a lease and allowances of its own. A limit that changes its interval would have to give up its allowances
+# in one stream and begin anew in another, and every interval would cost a message of its own.
 #
 # How it works. A node has one stream. `Intervals` knows when each interval that is in use is next due. An exchange
 # takes place at the first of these moments, and carries the cells of all limits that are due by then:
@@ -37,7 +37,7 @@ _NONE: Final = frozenset[int]()
 
 
 class Intervals:
-    """The sync intervals in use, each with the moment of its next exchange. Most agents have one interval."""
+    """The sync intervals in use on a node, each with the moment of its next exchange. Most nodes have one interval."""
 
     def __init__(self, intervals_ns: tuple[int, ...], due_ns: int) -> None:
         self._known = intervals_ns
@@ -54,7 +54,7 @@ class Intervals:
         return frozenset(self._known[:1])
 
     def follow(self, intervals_ns: tuple[int, ...], now_ns: int) -> None:
-        """Replaces the intervals in use by `intervals_ns`, shortest first; a new one is due after its length."""
+        """Replaces the intervals in use by `intervals_ns`, shortest first. A new one is first due after its length."""
         if intervals_ns is not self._known:
             self._known = intervals_ns
             self._due_ns = {each: self._due_ns.get(each, now_ns + each) for each in intervals_ns}
@@ -74,7 +74,7 @@ class Intervals:
         return min(self._due_ns.get(each, self.due_ns) for each in intervals_ns)
 
     def begin(self, intervals_ns: Iterable[int] | None, length_ns: Callable[[int], int], now_ns: int) -> None:
-        """Schedules the next exchange of `intervals_ns` (None: of all) after `length_ns(interval)` nanoseconds."""
+        """Makes the next exchange of each of `intervals_ns` due `length_ns(interval)` from now; None means all."""
         for each in self._due_ns if intervals_ns is None else self._due_ns.keys() & intervals_ns:
             self._due_ns[each] = now_ns + length_ns(each)
         self.due_ns = min(self._due_ns.values())
@@ -85,15 +85,16 @@ class Intervals:
         self.due_ns = due_ns
 
     def no_longer(self, now_ns: int) -> None:
-        """Makes no exchange due later than one full interval from now: brings later ones forward to that moment."""
+        """Brings exchanges forward: each becomes due within one full interval of its own from now."""
         self._due_ns = {each: min(due_ns, now_ns + each) for each, due_ns in self._due_ns.items()}
         self.due_ns = min(self._due_ns.values())
 
 
 class Pacing:
-    """The sync intervals (times between two exchanges): of each limit by its name, and of the agent by None.
+    """Applies sync intervals (the times between two exchanges), set here or published, to an agent and its limits.
 
-    `tables_of(limit)` returns the tables of a limit; `changed` is called after each change of an interval.
+    Its methods take the name of a limit, or None for the agent. `tables_of(limit)` returns the tables of a limit;
+    `changed` is called after each change of an interval.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Pacing:
                 self._take(limit, layered.in_force)
 
     def forget_published(self) -> None:
-        """Drops all intervals that operators have published. The caller applies the newest ones afterwards."""
+        """Forgets all published intervals. The caller applies the newest published ones afterwards."""
         for layered in self._paces.values():
             layered.published = None
 
@@ -178,10 +179,9 @@ class Pacing:
 
 
 def pace_of(sync_interval: float, min_sync_interval: float | None = None) -> LimitInterval:
-    """Converts `sync_interval` and the shortest time between exchanges from seconds to nanoseconds; returns both.
+    """Returns the sync interval and the shortest time between two exchanges in nanoseconds, both given in seconds.
 
-    Without a `min_sync_interval`, that shortest time is a tenth of the interval, or MIN_SYNC_INTERVAL if that is
-    longer. Raises InvalidSetting.
+    By default the shortest time is a tenth of the interval, but at least MIN_SYNC_INTERVAL. Raises InvalidSetting.
     """
     shortest = checked_pace(sync_interval, min_sync_interval)
     return LimitInterval(round(sync_interval * SECOND_NS), round(shortest * SECOND_NS))

@@ -6,26 +6,26 @@ real hub; the simulator and tests have drivers of their own without either.
 
 # Theory of operation: names, accounts and leases.
 #
-# A hub that has given up on a node has granted its allowance to others, and added its last counts to those of departed
-# nodes. If the node came back under its name, the hub would take its small new counts for outdated ones, and an old
-# batch for its return. So a name is never used again after a start, a fork or a lease that is over. The first batch
-# under a new name contains nothing but that name, and its answer shows whether the hub still has the data that the node
-# last saw:
+# A hub that has given up on a node has granted the node's allowances to others, and has added the node's last counts to
+# those of departed nodes. If the node came back under its old name, the hub would take the small new counts for
+# outdated ones, and an old batch for the node's return. So a name is never used again after a start, a fork or the end
+# of a lease. The first batch under a new name contains nothing but that name. The answer shows whether the hub still
+# has the data that the node last saw:
 #
-# - it has: what was confirmed under the old name counts from then on as used by others, and the node reports the rest;
-# - it has lost them: the node reports everything.
+# - if so, the use that the hub confirmed under the old name counts as use by others, and the node reports the rest;
+# - if the hub has lost them, the node reports everything.
 #
-# Totals over the life of a process are kept by account, which outlives a lease, so that they are not doubled. A hub
-# folds an account after a day of silence; after half of that a node opens a new one.
+# A hub keeps the totals of a process under an account, a name that outlives a lease, so that they are not doubled. It
+# closes an account after a day without a report; after half a day a node opens a new one.
 #
-# The lease runs from when the batch was *sent*, for as long as that batch asked for, less what the hub's clock may be
-# faster: so it is over here before it is at the hub. An answer that takes longer than the lease is always too late, so
+# The lease begins when the batch was *sent*, and lasts for the time that the batch asked for, less the time by which
+# the hub's clock may be faster. So it ends here before it ends at the hub. An answer that takes longer is too late, so
 # `lease_ttl` lasts several exchanges at least; the fuzz found fleets with a round trip of 0.5 s and a lease of 0.3 s
 # whose hub never heard of a single charge.
 #
-# A node with nothing to report exchanges all the same: that keeps its allowances, and it learns before long of a loss
-# of the hub's data. The hub's learning after a loss counts on SILENCE_NS and BACKOFF_CAP_NS, so these change together
-# with SPEAK_UP_US of the merge rule.
+# A node with nothing to report exchanges, too: so it keeps its allowances, and soon notices if the hub has lost its
+# data. After a loss the hub waits for all nodes, and relies on SILENCE_NS and BACKOFF_CAP_NS; so these must change
+# together with SPEAK_UP_US of the merge rule.
 
 from __future__ import annotations
 
@@ -193,14 +193,14 @@ class Syncer:
         return bool(self._shard.unread)
 
     def note_turn(self, now_ns: int) -> None:
-        """Records that the event loop of the exchanges ran at `now_ns`, while an answer is awaited.
+        """Records that the event loop of the exchanges ran at `now_ns`, while it waits for the hub's answer.
 
-        So the syncer does not take a pause of the loop for a delay of the hub.
+        So the syncer can distinguish a loop that stood still from a hub that was slow.
         """
         self._shard.note_turn(now_ns)
 
     def await_no_look(self) -> None:
-        """Stops waiting for requests to read the hub's last answer, because they take too long."""
+        """Makes the next exchange wait no longer for requests that have yet to read the hub's last answer."""
         self._shard.unread.clear()
 
     @property
@@ -243,14 +243,14 @@ class Syncer:
         return min(due_ns, regular.first_of(later)) if later else due_ns
 
     def stay_awake(self) -> None:
-        """Records that the runner of the exchanges checks for due work before it sleeps; no decision need wake it."""
+        """Records that the runner (the thread or task of the exchanges) is awake, so that no decision need wake it."""
         self._shard.stay_awake()
 
     def looks_ns(self, now_ns: int) -> int:
-        """Returns the moment until which the runner of the exchanges may sleep if no decision wakes it.
+        """Returns the moment until which the runner (the thread or task of the exchanges) may sleep unless it is woken.
 
-        Usually that is when the next exchange is due. If the last exchange reported new charges, it is the moment at
-        which another exchange could begin. So, while requests keep coming, the runner finds their reports by itself.
+        Usually that is when the next exchange is due. If the last exchange reported new charges, it is the earliest
+        moment of another exchange: while requests keep coming, decisions then need not wake the runner.
         """
         self._shard.sleep_until(NEVER_NS, regular_ns=-NEVER_NS, begins_ns=-NEVER_NS)  # before the look at due work
         looks_ns = self.due_ns(now_ns)
@@ -261,9 +261,9 @@ class Syncer:
         return looks_ns
 
     def sleep_until(self, looks_ns: int) -> None:
-        """Records that the runner of the exchanges sleeps until `looks_ns`; an urgent decision wakes it earlier.
+        """Records that the runner (the thread or task of the exchanges) sleeps until `looks_ns` or an urgent decision.
 
-        The caller passes a moment no later than the method `looks_ns` has returned.
+        The argument must not be later than the moment that the method `looks_ns` has returned.
         """
         regular_ns = max(self._regular.due_ns, self._not_before_ns)
         begins_ns = regular_ns if self._failures_in_a_row else self._begins_ns
@@ -274,15 +274,15 @@ class Syncer:
         return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
 
     def speak_up(self) -> None:
-        """Requests an exchange soon, even with nothing to report; after a failed exchange, at the next attempt."""
+        """Requests an exchange soon, even if there is nothing to report. After a failure, the next attempt is meant."""
         self._asked = True
 
     def take_pace(self) -> None:
-        """Applies changed sync intervals of the kernel at the next check for due work: longer waits end sooner."""
+        """Makes the next check for due work apply changed sync intervals: no exchange then waits longer than these."""
         self._hasten = True  # only a flag, as another thread, the driver's, may be about to read the intervals
 
     def attend(self, until_ns: int) -> None:
-        """Records that the runner of the exchanges checks for due work by `until_ns` at the latest, if it lives."""
+        """Records that the runner (the thread or task of the exchanges) looks for due work by `until_ns`, if alive."""
         self._shard.attended_until_ns = until_ns
 
     def give_up_allowances(self, now_ns: int) -> None:
@@ -294,7 +294,7 @@ class Syncer:
         self._void_allowances(now_ns)
 
     def part(self) -> None:
-        """Records that the runner of the exchanges ends, so that the next decision about any key starts another."""
+        """Records that the runner (the thread or task of the exchanges) ends; the next decision starts another one."""
         self._shard.attended_until_ns = -NEVER_NS
         self._shard.stay_asleep()
         self._kernel.look_around(self._shard.index)
@@ -347,9 +347,9 @@ class Syncer:
         """Returns whether the next batch is ahead of time, whether it begins a round, and which intervals it covers.
 
         The batch reports the limits that have one of these intervals; None stands for all limits. A batch ahead of time
-        reports urgent cells, and the limits with the shortest interval. Any other batch reports the limits that were
-        due when its round began. A round takes as many batches as are needed for all cells with unreported changes at
-        its beginning (`reporting/agenda.py`). Cells that become due during a round wait for its end.
+        reports urgent keys, and the limits with the shortest interval. Any other batch reports the limits that were due
+        when its round began. A round consists of as many batches as it takes to report all keys that have unreported
+        changes when it begins (`reporting/agenda.py`). A key that becomes due during a round waits for the next one.
         """
         regular = self._regular
         regular.follow(self._kernel.intervals_ns, now_ns)
@@ -366,7 +366,7 @@ class Syncer:
     def leave(self, now_ns: int) -> None:
         """Makes the following batches the node's last ones: they report all counts, and give all allowances back.
 
-        A decision after this call has to start another runner for this shard.
+        A decision after this call starts another thread or task for the exchanges.
         """
         self._shard.attended_until_ns = -NEVER_NS
         self._leaving = True
@@ -461,7 +461,7 @@ class Syncer:
             self._full_until_ns = now_ns + max(HUB_FULL_NS, HUB_FULL_INTERVALS * self._kernel.interval_ns)
 
     def _without_late_grants(self, answer: Answer) -> Answer:
-        """Returns `answer` unchanged, or with all allowances set to 0 if the node is leaving."""
+        """Returns `answer`; if the node is leaving, sets all its allowances to 0, as the node must take none."""
         if not self._leaving:
             return answer
         return answer._replace(cells=tuple(cell._replace(allowance=0, base=0, overdraft=0) for cell in answer.cells))
@@ -509,16 +509,16 @@ class Syncer:
             self._not_before_ns = now_ns + self._delay_ns(self._beginnings - 1)
 
     def _delay_ns(self, times: int) -> int:
-        """Returns the pause before the next exchange, after `times` failures or fresh starts in a row."""
+        """Returns the pause before the next exchange, in nanoseconds, after `times` failures or new starts in a row."""
         delay_ns = backoff_ns(self._kernel.interval_ns, times)
         # Shortened at random, never lengthened: a hub that has lost its data waits for a report of every node, but no
         # longer than the cap.
         return int(delay_ns * (0.75 + 0.25 * self._random.random()))
 
     def abandon(self, *, now_ns: int) -> None:
-        """Records that the runner of the exchanges has ended: no answer to the last batch will come.
+        """Records that the runner (the thread or task of the exchanges) has ended, so that its last batch has failed.
 
-        A last report of the node was not sent either.
+        The node has not sent a last report.
         """
         self._leaving = False
         self._shard.stay_asleep()
@@ -547,9 +547,9 @@ class Syncer:
         )
 
     def _lapse(self) -> None:
-        """Gives the node a new name, because its lease has ended: the hub may have granted others its allowances.
+        """Gives the node a new name, because its lease has ended and the hub may have granted its allowances to others.
 
-        The hub still counts the use under the old name.
+        The hub still counts the use that was reported under the old name.
         """
         self._lapses += 1
         self._lapsed = True  # first: the node must not report counts of the old name under the new one
@@ -557,7 +557,7 @@ class Syncer:
         self._answered = False
 
     def _void_allowances(self, now_ns: int) -> None:
-        """Ends the node's lease at once, and makes all cells compare again with its end, as some store a later one."""
+        """Ends the node's lease at once. Makes each key's next decision check that, as some keys store a later end."""
         self._shard.lease_until_ns = min(self._shard.lease_until_ns, now_ns)
         self._kernel.look_around(self._shard.index)
 

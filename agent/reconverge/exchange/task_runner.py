@@ -13,7 +13,7 @@ from reconverge.runtime.threads import Latch, thread_id
 class TaskRunner:
     """Runs the exchanges as an asyncio task. Create, start and stop it in the event loop of that task.
 
-    If another thread or task makes the exchanges of the agent, this task asks it to stop, and begins when it has ended.
+    If another thread or task makes the agent's exchanges, this task asks it to stop, and waits until it has ended.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -76,7 +76,7 @@ class TaskRunner:
                 self._loop.run_until_complete(asyncio.wait({self._task}, timeout=timeout_s))
 
     async def stop(self, timeout_s: float) -> None:
-        """Sends the node's last reports and ends the task; gives up reports after more than `timeout_s` seconds."""
+        """Sends the node's last reports and ends the task. Gives up sending reports after `timeout_s` seconds."""
         assert self._task is not None
         self.request_stop()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)

@@ -36,9 +36,9 @@ class ThreadRunner:
     """Runs the exchanges on a daemon thread, with an event loop that runs only while it is needed.
 
     Between exchanges the thread waits on a plain lock, so that waking it takes no system call on a socket. While it
-    waits for one of several shards, or has work between exchanges, the loop checks by itself whether it was woken. The
-    thread begins to exchange when the thread or task before it has ended. It ends silently if another has begun
-    meanwhile.
+    waits for one of several shards, or has work between exchanges, its loop checks regularly whether it was woken. The
+    thread begins to exchange when the former thread or task has ended. If another one has begun meanwhile, this thread
+    ends silently.
     """
 
     def __init__(self, exchanges: ExchangeDriver) -> None:
@@ -76,7 +76,7 @@ class ThreadRunner:
 
     @property
     def end_is_noticed(self) -> bool:
-        """Returns True: at the end of its thread, also by an error, `run` notifies the driver."""
+        """Returns True: when the thread ends, even by an error, `run` notifies the driver."""
         return True
 
     def wake(self) -> None:

@@ -1,1 +1,1 @@
-"""Limits that span several regions, each with a hub: one bridge for each region borrows capacity and lends it there."""
+"""Limits over several regions, each with a hub of its own: a bridge borrows capacity for its region and lends it."""

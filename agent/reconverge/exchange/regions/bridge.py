@@ -2,11 +2,11 @@
 
 # Theory of operation.
 #
-# To the wide hub a region is one node: for each cell it has an allowance there, which is the most that may be lent to
-# the region, and a need. The order is that of every node: a loan grows after the wide hub has granted it, and the
-# bridge reports a lower allowance to the wide hub when the region's hub has confirmed that no node there holds more. A
-# loan ends by itself, some time after the wide hub's last answer; and the wide hub keeps a silent region's allowance
-# for so long that all use of it has ceased to count.
+# To the wide hub a region is one node: for each key it has an allowance there, which is the most that may be lent to
+# the region, and a need. The steps come in the same order as for every node: a loan grows after the wide hub has
+# granted it, and the bridge reports a lower allowance to the wide hub when the region's hub has confirmed that its
+# nodes hold no more. A loan ends by itself, some time after the wide hub's last answer. The wide hub keeps a silent
+# region's allowance until all use of it has ceased to count.
 #
 # `Bridge` is driven by `regions/driver.py`, which can wait, and by the simulation.
 
@@ -60,9 +60,9 @@ class _Home:
 
 
 class Bridge:
-    """Borrows capacity for one region from the wide hub, the hub of all regions; lends it to keys at the region's hub.
+    """Borrows capacity for one region from the wide hub, the hub of all regions, and lends it to the region's nodes.
 
-    The wide hub keeps the part of each limit that belongs to no region.
+    The wide hub holds the part of each limit that belongs to no region. A loan is for one key of one limit.
 
     Args:
         region: the region's name, under which its totals are reported.
@@ -102,7 +102,7 @@ class Bridge:
         self.leaving = False
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
-        """Stores `wishes`, in which the region's hub lists the keys of one shard that need a loan."""
+        """Stores the needs of keys: `wishes` is the region's hub's list of keys of one shard that need a loan."""
         self._hear_home(shard, wishes.hub_us, wishes.generation, sent_ns=sent_ns, now_ns=now_ns)
         home = self._homes[shard]
         home.lease_us = max(home.lease_us, wishes.lease_us)
@@ -126,7 +126,7 @@ class Bridge:
     def lendings(self, shard: int, now_ns: int) -> list[LendCall]:
         """Returns the calls of `Region.lend` that are due at a shard of the region's hub.
 
-        They lend new amounts, and lend again the amounts of loans that end soon.
+        They set new amounts of loans, and prolong loans that end soon.
         """
         home = self._homes[shard]
         if not home.known:
@@ -146,7 +146,7 @@ class Bridge:
     def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
         """Stores the region's hub's answer to `lending`: how much of each loan the nodes of the region may hold.
 
-        As long as no answer came, a loan counts with the largest amount that the nodes may have got.
+        Until the answer comes, the bridge assumes the largest amount that the nodes may have got.
         """
         self._hear_home(shard, lent.hub_us, lent.generation, sent_ns=sent_ns, now_ns=now_ns)
         if lent.status is not Status.MERGED or len(lent.held) != len(lending.loans):
@@ -190,7 +190,7 @@ class Bridge:
         return Loan(holding.wish.cell, holding.amount, max(0, holding.until_us))
 
     def batches(self, now_ns: int) -> list[Batch]:
-        """Returns the batches of reports to send to the wide hub now. Each awaits a call of `merged` or `failed`."""
+        """Returns the batches of reports to send to the wide hub now. Each must be passed to `merged` or `failed`."""
         return [batch for lender in self._lenders.values() if (batch := self._batch(lender, now_ns)) is not None]
 
     def merged(self, batch: Batch, answer: Answer, *, sent_ns: int) -> None:
@@ -224,7 +224,7 @@ class Bridge:
             lender.under_way = None
 
     def hear_totals(self, totals: Mapping[str, Totals]) -> None:
-        """Stores the charges and refunds of the region's nodes, by limit, to be reported to the wide hub."""
+        """Stores the sums of charges and refunds of the region's nodes, by limit, to report them to the wide hub."""
         # Sums over many nodes may be larger than the largest number in a message.
         self._totals = {
             name: Totals(min(each.charged, WHOLE_MAX), min(each.refunded, WHOLE_MAX)) for name, each in totals.items()
@@ -238,7 +238,7 @@ class Bridge:
 
     @property
     def lent(self) -> int:
-        """Returns the number of keys of which nodes of the region may still hold a loan."""
+        """Returns the number of keys for which nodes of the region may still hold a loan."""
         return sum(1 for holding in self._holdings() if holding.maybe > 0)
 
     @property
@@ -250,9 +250,9 @@ class Bridge:
         )
 
     def last_words(self, now_ns: int) -> list[Batch]:
-        """Returns the bridge's last batches: they report the loans that nodes may still hold, and give back the others.
+        """Returns the bridge's last batches: they report the loans that nodes may still hold, and give back all others.
 
-        The wide hub keeps the reported loans until the lease has ended.
+        The wide hub keeps the reported loans until the bridge's lease has ended.
         """
         batches = [self._batch(lender, now_ns) for lender in self._lenders.values()]
         return [batch._replace(leaving=True) for batch in batches if batch is not None]
@@ -318,9 +318,9 @@ class Bridge:
         return lender is self._teller
 
     def _lender_for(self, wish: Wish, lease_us: int) -> Lender | None:
-        """Returns the lender that borrows for this cell; None if the cell cannot get a loan.
+        """Returns the lender (a name at the wide hub) that borrows for the key in `wish`; None if it cannot get a loan.
 
-        A cell gets none if its name is too long, or if the wide hub would have to keep the loan for too long.
+        That is so if the key is too long, or if the wide hub would have to keep the loan for too long.
         """
         if len(wish.cell.encode(errors="replace")) > KEY_BYTES_MAX:
             return None

@@ -1,4 +1,4 @@
-"""Runs a region's bridge: sends its messages to the region's hub and to the wide hub, round after round."""
+"""Runs a region's bridge: exchanges with the region's hub and with the wide hub, the hub of all regions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAST_ROUND_S: Final = 0.25
 
 
 class Side:
-    """One of the two hubs of a bridge, with a record of whether that hub answers."""
+    """Asks one of the two hubs of a bridge, and logs when that hub ceases to answer and when it answers again."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
         self.name = name
@@ -69,12 +69,12 @@ class Side:
 
 
 class BridgeDriver:
-    """Runs a bridge: makes its exchanges with both hubs, round after round.
+    """Runs a bridge, which borrows capacity at the wide hub for one region: exchanges with both hubs in rounds.
 
     Args:
         bridge: decides what to exchange.
-        home, home_name: the hub of its region, and its name in warnings.
-        wide, wide_name: the hub of all regions, and its name in warnings.
+        home, home_name: the hub of the bridge's region, and the name of that hub in warnings.
+        wide, wide_name: the hub of all regions, and the name of that hub in warnings.
         clock: the source of time.
         interval_s: seconds between two rounds.
         timeout_s: seconds that one answer may take.

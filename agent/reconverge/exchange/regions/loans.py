@@ -1,15 +1,14 @@
-"""A region's loans, by key: the amount that the wide hub grants, and the part that the region's nodes may be using."""
+"""A region's loans from the wide hub, the hub of all regions: what it has granted, and what the nodes may be using."""
 
 # Theory of operation.
 #
 # The problem. A part of every capacity belongs to no region. The wide hub lends it to the regions that need it, and
-# wants it back when another region needs it more. But what is lent is in use: as allowances of nodes that may be cut
-# off from the hub of their region, and as charges that count until their window is over. No message takes it back at
-# once.
+# wants it back when another region needs it more. But a loan is in use: as allowances of nodes that may be cut off from
+# the hub of their region, and as charges that count until their window is over. No message can take it back at once.
 #
-# Why the naive way fails. A bridge that has asked the hub of its region for something back could tell the wide hub so
-# at once. The wide hub would lend it to another region, while nodes of this one still use it: both regions together
-# would exceed the limit.
+# Why the naive way fails. A bridge that has asked the hub of its region to lend less could report this to the wide hub
+# at once. The wide hub would lend the difference to another region while nodes of this one still use it: both regions
+# together would exceed the limit.
 #
 # How it works. Three amounts are kept for each cell:
 #
@@ -17,37 +16,37 @@
 #     amount     what the region's hub was last asked to lend its nodes
 #     most()     the most that nodes of the region may hold, or have held so lately that it may still count
 #
-# They rise in that order and fall in the opposite one. The bridge reports `most` to the wide hub, never what was asked
-# for:
+# They rise in this order and fall in the opposite order. The bridge reports `most()` to the wide hub, not `amount`:
 #
 #     more    the wide hub grants  ->  the region's hub lends  ->  nodes hold it
 #     less    nodes hold less  ->  the region's hub confirms it  ->  the bridge reports a lower allowance
 #
-# If messages are lost, the end of a loan does the same. It is a moment on the clock of the region's hub. The wide hub
-# keeps the region's allowance until all that was used under it has ceased to count: within one lease after the end of
-# the loan a node has reported the cell, or its allowances are void; within one more it has got its lower allowance; and
+# If messages are lost, nodes lose the loan when it ends, at a moment on the clock of the region's hub. The wide hub
+# keeps the region's allowance until all use of the loan has ceased to count: within one lease after the end of the loan
+# a node has reported the key, or its allowances are void; within one more lease it has got its lower allowance; and
 # what it had used until then counts for as long as its limit says (`hold_ns`).
 #
-# `most` falls CLOCKS_APART_NS late. The clocks of two regions' hubs may differ by that, so a window that is over here
-# may be open there, and what was used in it here could be used in it there once more (`peak`).
+# `most()` falls CLOCKS_APART_NS late. The clocks of two regions' hubs may differ by that time. So a window that is over
+# in one region may be open in another one, where the same part could be used once more (`peak`).
 #
-# A node's allowance is lowered even below what it has used. Under steady demand every charge that expires is followed
-# by another one, so an allowance that was kept as high as the use would never fall.
+# A node's allowance may be lowered below what the node has used. Under steady demand every charge that expires is
+# followed by another one, so an allowance that was kept as high as the use would never fall.
 #
 # The other half is in `merge/loans.py` of the sync package.
 #
-# Why there are loans. One Redis for all regions would put an ocean into every exchange. Fixed parts alone waste what is
-# unused: of three regions of which one is asked for 1.5 times the limit, two thirds. So each region has a fixed part of
-# every capacity (`region_share`), which is never lent and needs no consent, and the rest is granted by one more hub, at
-# which a region is a node: a cell per key with a right and a need, in which nothing is ever charged. Merge rule, leases
-# and learning are those of every hub. Loans are kept by lender and added up, so bridges need no election.
+# Why there are loans. With one Redis for all regions, every exchange would cross an ocean. Fixed parts alone waste what
+# is unused: if all requests come to one of three regions, two thirds of the limit. So each region has a fixed part of
+# every capacity (`region_share`), which is never lent and which it uses without asking. The rest is granted by one more
+# hub, at which a region is a node: for each key it has an allowance and a need, and nothing is ever charged. Merge
+# rule, leases and learning after a loss are those of every hub. The region's hub adds up the loans of all lenders, so
+# bridges need no election.
 #
-# What follows. A region that is cut off has its own part for ever, and with a share of zero nothing. `remaining` is
-# that of the region. After a region's hub has lost its data, the bridge does not believe its numbers of what nodes hold
-# for the time of the wide lease. That lease outlasts the end of a loan by twice the time for which a charge counts,
-# three leases of a node and some intervals; so the loans of a bridge that was killed for good are lost for that long:
-# with a limit by the minute and leases of ten minutes, 34 to 68 minutes. A bridge has a name for each doubling of that
-# time, so a daily limit keeps nothing of one by the minute.
+# What follows. A region that is cut off has its own part for ever; with a share of zero it has nothing. `remaining`
+# counts only what the region has left. After a region's hub has lost its data, the bridge does not rely on its numbers
+# of what nodes hold until the wide lease has ended. That lease outlasts the end of a loan by twice the time for which a
+# charge counts, three leases of a node and some intervals; for that long the loans of a bridge that was killed for good
+# are lost: with a limit by the minute and leases of ten minutes, 34 to 68 minutes. A bridge has a lender for each
+# doubling of that time, so a daily limit does not lengthen the loans of a limit by the minute.
 
 from __future__ import annotations
 
@@ -70,7 +69,7 @@ not move to and fro."""
 
 @dataclass(eq=False, slots=True)
 class Holding:
-    """A region's loan for one cell (one key of one limit): the wide hub's grant, and what nodes may hold of it."""
+    """A region's loan for one key of one limit: what the wide hub has granted, and what nodes may hold of it."""
 
     wish: Wish
     shard: int
@@ -106,8 +105,8 @@ class Holding:
     def most(self, now_ns: int) -> int:
         """Returns the most of the loan that nodes of the region may hold now, or may have held in the last second.
 
-        The last second counts because another region's clock may be late by a second, and still in a window that is
-        over here.
+        The last second counts because another region's clock may be a second late, so that a window that has ended here
+        may still be open there.
         """
         if now_ns > self.ends_ns + self.lender.hold_ns:
             self.maybe = 0
@@ -119,13 +118,19 @@ class Holding:
         return max(self.peak, self.peak_before)
 
     def target(self, now_ns: int, loan_ns: int) -> int:
-        """Returns the amount to lend to the region: the grant, or the fair part if less; 0 if none is needed."""
+        """Returns the amount to lend to the region's nodes: the smaller of the grant and of `fair()`.
+
+        Returns 0 if the region needs nothing, or if the wide hub has not answered for `loan_ns` nanoseconds.
+        """
         if self.acked_ns is None or now_ns >= self.acked_ns + loan_ns or self.need == 0:
             return 0
         return min(self.granted, self.fair())
 
     def fair(self) -> int:
-        """Returns the part of the grant that the region may keep, by all regions' needs in the wide hub's answer."""
+        """Returns the part of the grant that the region may keep, in proportion to the needs of all regions.
+
+        These needs are those in the wide hub's last answer.
+        """
         if self.need == 0 or self.answer is None:
             return 0
         pool = max(0, self.answer.capacity - self.answer.current - self.answer.silent)
@@ -136,7 +141,7 @@ class Holding:
 
 
 class LendCall(NamedTuple):
-    """The arguments of one call of `Region.lend`, and the `Holding` of each of its loans."""
+    """The arguments of one call of `Region.lend`, by which the bridge lends to its region, and the loans' records."""
 
     lender: Lender
     sequence: int
@@ -146,10 +151,9 @@ class LendCall(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Lender:
-    """A name under which the bridge reports to one shard of the wide hub, as if the bridge were a node.
+    """A name under which the bridge reports to one shard of the wide hub, as a node would, and the loans of that name.
 
-    The bridge has one lender for each length of time for which the wide hub must keep a loan. The cells of a lender are
-    those whose loans need that time.
+    The wide hub must keep some loans longer than others. The bridge has one lender for each such time, `hold_ns`.
     """
 
     name: str
@@ -171,7 +175,10 @@ class Lender:
 
 
 def need_of(wish: Wish, lent: int, interval_ns: int) -> int:
-    """Returns the amount that a region needs beyond its own part: for two rounds, or its lasting demand if more."""
+    """Returns how much a region must borrow for a key: what its nodes need, less the region's own part of the capacity.
+
+    The nodes need what they have used and will use in the next two rounds, or more if their demand lasts.
+    """
     per_s = wish.demand_milli / 1000
     carrying = per_s * wish.window_us / MILLION * wish.capacity / wish.quota
     soon = wish.used + NEED_MARGIN * per_s * 2 * interval_ns / SECOND_NS
