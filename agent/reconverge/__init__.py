@@ -1,12 +1,12 @@
 """Rate limits that a whole fleet shares, decided in each process from its own memory.
 
-Every node holds an allowance that it may fill alone; all allowances together never exceed the limit; the background
-exchange moves the allowances to where the traffic is.
+Each node has an allowance, a part of the limit that it may use without asking; all allowances together never exceed the
+limit. In the background, nodes exchange with a hub, which moves allowances to the nodes that have the traffic.
 """
 
-# Each name is imported when it is first asked for: `from reconverge import Agent` imports the agent, but the command
-# `reconverge`, which imports this package for `--version` and at each Tab of a shell, imports neither kernel nor
-# asyncio. Type checkers read the imports that follow; a test compares them with the table.
+# Each name is imported when it is first used: `from reconverge import Agent` imports the agent, but the command
+# `reconverge`, which imports this package for `--version` and for each completion in a shell, imports neither kernel
+# nor asyncio. Type checkers read the imports that follow; a test compares them with `_PLACES`.
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Errors for calls with wrong arguments; each message shows the right call.
 
 For a misspelt argument, Python raises a TypeError that neither lists the known names nor shows where a setting belongs.
-A function that is decorated by `with_advice` raises `InvalidSetting` in its place. The decorator calls the function
-first, and looks at the arguments only after Python has refused them, so a right call costs one more frame. It is for
-constructors and declarations; decisions are not decorated.
+A function decorated by `with_advice` raises `InvalidSetting` instead. The decorator calls the function first, and looks
+at the arguments only after Python has refused them, so a right call costs only one more frame of the stack. It is for
+constructors and declarations; methods that decide are not decorated.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from reconverge.errors import HIDDEN, InvalidSetting, asked, is_secret
 Decorated = TypeVar("Decorated")
 Checked = TypeVar("Checked")
 NAMELESS: Final = ""
-"""The key in the `advice` of `with_advice` for the text about a value that was passed by position, and needs its
-name."""
+"""The key, in the `advice` of `with_advice`, of the text about a value that was passed by position, but must be passed
+by name."""
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -45,10 +45,9 @@ def with_advice(advice: Mapping[str, str] | None = None) -> Callable[[Decorated]
 
 
 def checked_class(name: str, value: object, kind: type[Checked], remedy: str) -> Checked:
-    """Returns `value` if it is a `kind`.
+    """Returns `value` if it is of the class `kind`, otherwise raises InvalidSetting.
 
-    Raises InvalidSetting otherwise; its message names the argument `name`, and ends with `remedy`, a sentence of
-    advice.
+    The message of the error names the argument `name`, and ends with `remedy`, a sentence of advice.
     """
     if isinstance(value, kind):
         return value

@@ -1,7 +1,7 @@
-"""The one place where time comes from, and functions that convert durations.
+"""The clocks, which are the only source of time, and functions that convert durations.
 
-All other modules receive moments as whole nanoseconds of one of two clocks: `monotonic_ns`, which never jumps, measures
-how long ago something was; `wall_ns`, which may jump, decides which window a moment is in.
+All other modules get moments as whole nanoseconds of one of two clocks. `monotonic_ns`, which never jumps, measures how
+long ago something was. `wall_ns`, which may jump, decides in which window a moment lies.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks. On Linux the monotonic clock goes on while the machine is suspended.
 
-    The hub's clock goes on meanwhile, too, so a node that wakes up knows whether its lease has ended.
+    As the hub's clock goes on, too, a node on a machine that wakes up knows whether its lease has ended.
     """
 
     monotonic_ns = staticmethod(

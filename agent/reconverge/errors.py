@@ -46,11 +46,11 @@ ONE_VERSION: Final = "run one version of reconverge on all nodes, and let no oth
 
 
 class PortableError(Exception):
-    """A base class for errors that can be pickled although their constructors take other arguments than the message.
+    """The base class of errors that can be pickled although their constructors need more than the message.
 
-    By default, `pickle` calls the constructor with the message alone. That raises TypeError in the process that
-    unpickles the error, and a pool of processes then breaks or hangs. So the copy is made without the constructor. An
-    attribute that cannot be pickled is None in the copy.
+    By default, `pickle` copies an error by calling its constructor with the message alone. That raises TypeError in the
+    process that unpickles the error, and a pool of processes then breaks or hangs. So this class makes the copy without
+    the constructor. An attribute that cannot be pickled is None in the copy.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -93,7 +93,7 @@ def is_secret(name: str) -> bool:
 
 
 class _ReprOf:
-    """A value with a given repr."""
+    """An object whose `repr` is a given text, to stand for a value in an error message."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -112,7 +112,7 @@ def shown_setting(name: str, value: object) -> str:
 
 
 def _without_secrets(value: object) -> object:
-    """Returns an object whose repr is that of `value`, but for logins in URLs and entries with secret names."""
+    """Returns an object whose repr is that of `value`, with `***` for logins in URLs and entries with secret names."""
     if type(value) is str:
         return _text_without_secrets(value)
     if type(value) is bytes:
@@ -127,7 +127,10 @@ def _without_secrets(value: object) -> object:
 
 
 def _is_secret_entry(name: object) -> bool:
-    """Returns whether an entry of a table is secret; many limits have a kind of request that is called `tokens`."""
+    """Returns whether the entry called `name`, of a dict or a URL's query, is secret.
+
+    A plural is not: many limits have a kind of request that is called `tokens`.
+    """
     return isinstance(name, str) and is_secret(name) and not name.endswith("s")
 
 
@@ -192,7 +195,7 @@ class InvalidKey(ReconvergeError, ValueError):
 
 
 class InvalidCost(ReconvergeError, ValueError):
-    """Raised when a cost is not a whole number of zero or more, or its correction is larger than the largest quota."""
+    """Raised when a cost is not a whole number of zero or more, or a correction of one exceeds the largest quota."""
 
     def __init__(self, cost: object, problem: str) -> None:
         self.cost = cost
@@ -238,7 +241,7 @@ class InvalidSetting(ReconvergeError, ValueError):
 
 
 class NeedsSlot(ReconvergeError, TypeError):
-    """Raised by a method that can neither hold nor reset slots, if the key's contract limits requests in flight."""
+    """Raised by a method that cannot handle slots, if the contract of the key limits requests in flight by slots."""
 
     def __init__(self, limit: str, method: str, problem: str = "needs a slot; write: with limiter.slot(key)") -> None:
         self.limit = limit
@@ -285,8 +288,8 @@ class EventletPatched(ReconvergeError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "eventlet has replaced this process's threads, and an agent with a hub needs one of the operating system "
-            "beside them, which eventlet's locks do not support; use gevent or threads instead (gunicorn -k gevent, or "
+            "eventlet has replaced this process's threads, but an agent with a hub needs a thread of the operating "
+            "system, which eventlet's locks do not support; use gevent or threads instead (gunicorn -k gevent, or "
             "-k gthread), leave out eventlet.monkey_patch(), or use memory://, which exchanges with no hub"
         )
 

@@ -21,8 +21,8 @@ HASH_BYTES: Final = 6
 """The length of a key's hash in bytes: enough to tell keys apart in a log, and to recognise a known key."""
 KEYS_LOGGED_MAX: Final = 10
 LINES_MAX: Final = 1000
-"""The most pairs of an event and a limit for which `LogHooks` stores when it last logged; the log line of a pair beyond
-them may repeat within `every` seconds."""
+"""The most pairs (event, limit) for which `LogHooks` stores when it logged last. If there are more, it may log a pair
+again within `every` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Refused:
     limit: str
     count: int
     keys: tuple[str, ...] = ()
-    """Some of the refused keys, as far as they have been reported to a hub; keys are the users' data."""
+    """Some of the refused keys, as far as they were reported to a hub. Keys may be personal data of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class NearLimit:
     limit: str
     count: int
     keys: tuple[str, ...] = ()
-    """Some of the keys; they are the users' data."""
+    """Some of these keys. Keys may be personal data of users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SettingsChanged:
     """The version of the published settings now in force; 0 if the agent follows its own settings again."""
     before: int
     capped: tuple[str, ...]
-    """Names of the limits whose published value is above the node's cap, so that the cap is in force."""
+    """The names of limits for which a value above the node's cap was published, so that the cap is in force."""
     unfit: tuple[str, ...]
     """Names of other published settings that this node cannot follow; `agent.stats().orders` gives the reason."""
 
@@ -188,7 +188,7 @@ class SilentHooks(Hooks):
 class LogHooks(SilentHooks):
     """Hooks that log events, at most one of each kind and limit in `every` seconds, with the event's fields as `extra`.
 
-    Keys are the users' data: the log shows keys hashed by `key_hash`, and in clear only if `show_keys` is True.
+    Keys may be personal data: the log shows them hashed by `key_hash`, and in clear only if `show_keys` is True.
 
     Args:
         log: the logger to write to; by default the logger "reconverge".

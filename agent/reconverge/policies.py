@@ -1,4 +1,4 @@
-"""The policies, by name, with their settings. A policy decides how far past its allowance a node may go.
+"""The policies, by name, with their settings. A policy decides how far a node may go beyond its allowance.
 
 `kernel/table/slow_path.py` calls the policies, and for a paced limit `kernel/table/waiter.py`. They also exist in C, in
 `kernel/native/reach.c`.
@@ -6,19 +6,19 @@
 
 # Theory of operation of the policy `balanced`.
 #
-# Allowances alone refuse too early: they are whole numbers, and arrive an exchange after the traffic. To go past the
-# allowance on an estimate of what the others have used by now admits too much: 5.5 % of the limit in the study behind
-# the protocol, and up to 80 % when a crowd comes to all nodes at once. So the step is bounded, and taken only where the
-# whole fleet is likely to stay inside:
+# Allowances alone refuse too early: they are whole numbers, and arrive an exchange after the traffic. But a node that
+# exceeds its allowance because it estimates that the others have used little admits too much: 5.5 % of the limit in the
+# study behind the protocol, and up to 80 % when a crowd comes to all nodes at once. So the excess is bounded, and
+# allowed only where the whole fleet is likely to stay within the limit:
 #
 # - The overdraft is a second allowance. The hub grants it like the first, so that those of all nodes sum to
 #   `max_overshoot` of the capacity at most, whatever the nodes believe of each other.
-# - On a calm key (all that is being asked for fits into the quota) a node may use its overdraft. On a hot key it may go
-#   past the allowance by one request, or a hundredth of its share: enough to make up for allowances being whole
-#   numbers. Without that step limits of 20 refused 10 % too early in the study, with it 5 %; two requests gained next
-#   to nothing more. Only in fixed windows, and not before an answer from this window is there: at its start a crowd may
-#   come to all nodes at once, and each of them would take a step.
-# - Nothing without a fresh answer: a node that is cut off has its allowance, and no more.
+# - On a calm key (all demand fits into the quota) a node may use its overdraft. On a hot key it may exceed the
+#   allowance by one request, or a hundredth of its share: enough to make up for allowances being whole numbers. Without
+#   this step limits of 20 refused 10 % too early in the study, with it 5 %; two requests gained next to nothing more.
+#   The step is taken only in fixed windows, and not before the hub has answered in this window: at its start a crowd
+#   may come to all nodes at once, and each of them would take a step.
+# - Without a recent answer of the hub nothing is added: a node that is cut off has its allowance, and no more.
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from reconverge.hub.report import UNBOUNDED
 OVERSHOOT_MIN = 0.001
 """The smallest overshoot other than 0: overdrafts are granted in thousandths of the capacity."""
 OVERSHOOT_MAX = 1.0
-"""The largest finite overshoot, the whole limit: a larger one is more often a percentage than a share."""
+"""The largest finite overshoot, the whole limit; a larger number was probably meant as a percentage."""
 
 
 HUB: Final = "hub"
 NODES: Final = "nodes"
 SHARE: Final = "share"
-"""The `cold_allowance` of a node's share of the quota: the quota divided by the number of nodes. As the value of
+"""The value of `cold_allowance` that stands for the quota divided by the number of nodes. As the value of
 `when_hub_is_away`: a node goes on with its own parts of the quotas."""
 ADMIT: Final = "admit"
 
 
 class View(NamedTuple):
-    """One node's knowledge of one key at a decision. Amounts are in units of cost, rates in cost per second."""
+    """One node's knowledge of one key, by which a policy decides. Amounts are in cost, rates in cost per second."""
 
     capacity: int
     quota: int
@@ -94,7 +94,7 @@ FRESH_INTERVALS = 3
 
 
 def strict(view: View) -> int:
-    """Returns the node's allowance in cost: a strict node admits nothing beyond its allowance."""
+    """Returns the most cost that the node may have charged to the key: its allowance, and nothing beyond."""
     return view.allowance
 
 
@@ -103,11 +103,12 @@ HOT_SHARE = 0.01
 
 
 def balanced(view: View) -> int:
-    """Returns the allowance plus the overdraft granted by the hub, if all nodes will probably stay within the limit.
+    """Returns the allowance plus a step beyond it, as far as all nodes together will probably stay within the limit.
 
-    The nodes together admit at most the sum of their overdrafts, and one request on each node, beyond the limit. A node
-    refuses too early only when traffic moves between nodes faster than they exchange, and its overdraft is too small.
-    If the hub's last answer is too old, returns the allowance alone.
+    The step is the overdraft, which the hub grants, or less on a hot key (`hot_step`). Beyond the limit, the nodes
+    together admit at most their overdrafts, and one request each. A node refuses too early only when traffic moves
+    between nodes faster than they exchange, and its overdraft is too small. If the hub's last answer is too old,
+    returns the allowance alone.
     """
     if not view.fresh:
         return view.allowance
@@ -119,10 +120,10 @@ def balanced(view: View) -> int:
 
 
 def hot_step(view: View) -> int:
-    """Returns the cost by which a node may exceed its allowance on a hot key, which is a key that is not calm.
+    """Returns by how much cost a node may exceed its allowance on a hot key, whose demand does not fit into the quota.
 
-    The result is one request's cost or, if more, a hundredth of the node's share of the capacity, up to the overdraft.
-    That makes up for allowances being whole numbers. The result is 0 for limits without fixed windows. It is also 0 at
+    That is the cost of one request or, if more, a hundredth of the node's share of the capacity, up to the overdraft.
+    It makes up for allowances being whole numbers. The result is 0 for limits without fixed windows. It is also 0 at
     the start of a window until the hub has answered, as a crowd may come to all nodes then.
     """
     settled_ns = min(view.interval_ns, view.window_ns) // 2
@@ -132,10 +133,11 @@ def hot_step(view: View) -> int:
 
 
 def available(view: View) -> int:
-    """Returns the capacity less the expected use of the other nodes while the key is calm; on a hot key, as `balanced`.
+    """Returns the capacity less the other nodes' expected use if the key is calm; if it is hot, decides as `balanced`.
 
-    Practically never refuses too early, and goes on admitting while the hub is away. When a burst of requests for a
-    calm key reaches all nodes within one exchange, each node may admit as much as the whole limit.
+    A key is calm while its demand fits into the quota. Practically never refuses too early, and goes on admitting while
+    the hub is away. When a burst of requests for a calm key reaches all nodes within one exchange, each node may admit
+    as much as the whole limit.
     """
     left = math.floor(view.capacity - view.others)
     if view.calm:
@@ -144,7 +146,7 @@ def available(view: View) -> int:
 
 
 def naive(view: View) -> int:
-    """Returns the capacity less the use of the other nodes at the hub's last answer.
+    """Returns the capacity less the use of the other nodes that the hub has reported last.
 
     Gateways that exchange counters periodically decide like this. Never refuses too early. The nodes together exceed
     the limit by all that they admit between two exchanges, and in a partition by the whole limit on each side. This
@@ -155,14 +157,14 @@ def naive(view: View) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy: `reach` returns the most cost that a node may have charged to a key; the other settings bound that."""
+    """A policy: `reach` returns the most cost that a node may have charged to a key, and settings bound the result."""
 
     name: str
     reach: Callable[[View], int]
     max_overshoot: float
     """The share of the capacity that the overdrafts of all nodes on a key may sum to."""
     cold_allowance: float | str
-    """The part of the capacity that a node may admit on a key about which the hub has never answered it; or SHARE."""
+    """The fraction of the capacity that a node may admit on a key before the hub's first answer about it; or SHARE."""
     keeps_allowances: bool = False
     """Whether a node goes on using its allowances after its lease at the hub has ended."""
     merged_only: bool = False
@@ -176,7 +178,10 @@ class Policy:
 
     @property
     def keeps_at_hub(self) -> bool:
-        """Returns whether the hub may keep a key's last free requests: `scarce` is HUB and overdrafts are bounded."""
+        """Returns whether the hub may keep the last free requests of a key, in place of granting them in advance.
+
+        That is so if `scarce` is HUB and the overshoot is bounded.
+        """
         return self.scarce == HUB and not math.isinf(self.max_overshoot)
 
     @property
@@ -187,8 +192,8 @@ class Policy:
     def bound(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
         """Returns the most cost above the capacity that all nodes together may admit in one window.
 
-        What nodes admit that have never had an answer about the key comes on top; see `cold`. With ADMIT this is the
-        bound while nodes are cut off from the hub; otherwise the bound is that of SHARE.
+        Nodes to which the hub has never answered about the key may admit more; see `cold`. With ADMIT this is the bound
+        while nodes are cut off from the hub; otherwise the bound is that of SHARE.
         """
         if math.isinf(self.max_overshoot) or self.merged_only or self.when_hub_is_away == ADMIT:
             return float(capacity * (nodes - 1))
@@ -199,9 +204,9 @@ class Policy:
     def cold(self, capacity: int, nodes: int, cost_max: int = 1) -> float:
         """Returns the most cost that one node may admit on a key before the hub's first answer about the key.
 
-        `nodes` is their number in the hub's last answer to this node; 0 if there was none. A node's share of `capacity`
-        is its part by that number, but no less than one request of `cost_max`, and all of it for a node that the hub
-        has never answered. So N nodes that know of each other admit the capacity and N requests at most.
+        `nodes` is the number of nodes in the hub's last answer to this node; 0 if there was none. If `cold_allowance`
+        is SHARE, the result is `capacity` divided by `nodes`, but no less than one request of `cost_max`; for 0 nodes
+        it is the whole `capacity`. So N nodes that know of each other admit the capacity and N requests at most.
         """
         if self.cold_allowance != SHARE:
             return float(self.cold_allowance) * capacity
@@ -260,9 +265,9 @@ def choose(
         policy = replace(policy, max_overshoot=float(max_overshoot))
     if cold_allowance is not None:
         if policy.max_overshoot == 0 and cold_allowance != 0:
-            problem = "must be 0 in strict, which never exceeds the limit"
+            problem = "must be 0 in strict, a policy that never exceeds the limit"
             if name is None and max_overshoot is None:
-                problem += "; limits on what is in progress are strict; add policy='balanced'"
+                problem += "; limits on work in progress are strict by default; add policy='balanced'"
             raise InvalidSetting("cold_allowance", cold_allowance, problem)
         policy = replace(policy, cold_allowance=cold_allowance if cold_allowance == SHARE else float(cold_allowance))
     return _with_scarce(_with_away(policy, when_hub_is_away), scarce)

@@ -1,4 +1,4 @@
-"""The checks of an agent's settings."""
+"""Checks the settings of an agent: names, numbers, intervals and leases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AgentSettings:
     max_silence: float
     lease_ttl: float | None
     lease_min: float
-    """The shortest lease that these settings allow: it must outlast several exchanges, as `lease_min_s` computes."""
+    """The shortest lease that these settings allow, by `lease_min_s`: a lease must last for several exchanges."""
     exchange_timeout: float
     stop_timeout: float
     sigterm: bool
@@ -98,9 +98,9 @@ class AgentSettings:
 
 
 def checked_pace(sync_interval: float, min_sync_interval: float | None) -> float:
-    """Returns `min_sync_interval`, the least seconds between two exchanges; if None, a tenth of `sync_interval`.
+    """Checks two settings in seconds, and returns `min_sync_interval`; if that is None, a tenth of `sync_interval`.
 
-    Raises InvalidSetting.
+    Raises InvalidSetting if one is out of range.
     """
     check_seconds("sync_interval", sync_interval, SYNC_INTERVAL_MIN, SYNC_INTERVAL_MAX)
     if min_sync_interval is None:
@@ -110,7 +110,7 @@ def checked_pace(sync_interval: float, min_sync_interval: float | None) -> float
 
 
 def lease_min_s(sync_interval: float, exchange_timeout: float) -> float:
-    """Returns the shortest useful lease, in seconds: a lease must not end before an answer of the hub can come."""
+    """Returns the shortest useful lease, in seconds: it must not end before the hub's next answers can have come."""
     return max(LEASE_INTERVALS_MIN * sync_interval, LEASE_TIMEOUTS_MIN * exchange_timeout)
 
 
@@ -136,9 +136,9 @@ def check_slot_lease(sync_interval: float, exchange_timeout: float, lease_s: flo
     least_s = lease_min_s(sync_interval, exchange_timeout)
     if lease_s < least_s:
         problem = (
-            f"must be at least {least_s:g} s for a limit on what is in progress, because a lease has to last for "
-            f"{LEASE_INTERVALS_MIN} sync intervals of {sync_interval:g} s and {LEASE_TIMEOUTS_MIN} exchange timeouts; "
-            "give a longer one, or a shorter interval"
+            f"must be at least {least_s:g} s for a limit on work in progress: a lease has to last for at least "
+            f"{LEASE_INTERVALS_MIN} sync intervals of {sync_interval:g} s, and {LEASE_TIMEOUTS_MIN} exchange timeouts; "
+            "give a longer lease, or a shorter interval"
         )
         raise InvalidSetting("lease", lease_s, problem)
 
@@ -150,7 +150,7 @@ def check_seconds(name: str, value: object, least: float, most: float) -> None:
 
 
 def checked_share(region_share: object) -> int:
-    """Returns `region_share`, a fraction, in millionths: the part of every limit that belongs to one region.
+    """Checks `region_share`, the fraction of every limit that belongs to one region. Returns it in millionths.
 
     Raises InvalidSetting.
     """
@@ -178,7 +178,7 @@ def check_truth(name: str, value: object) -> None:
 
 
 def check_asks(value: object) -> None:
-    """Raises InvalidSetting unless `value` is a valid number of exchanges per second that requests may trigger."""
+    """Raises InvalidSetting unless `value` is a valid `asks_max`: how many exchanges a second requests may cause."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= ASKS_LIMIT:
         raise InvalidSetting("asks_max", value, f"must be a whole number from 0 (no request asks) to {ASKS_LIMIT}")
 

@@ -31,7 +31,7 @@ class LimitStats:
     """Requests that the quota has refused. Requests that were admitted because the limit was in shadow are not
     counted."""
     overflowed: int
-    """Decisions about keys beyond `max_keys`. All keys beyond it share one count, and a `strict` limit refuses them."""
+    """Decisions about keys for which `max_keys` has no room. They share one count; a `strict` limit refuses them."""
     keys: int
     would_refuse: int = 0
     """Requests that were admitted only because the limit was in shadow. For a limit with several quotas, the statistics
@@ -47,7 +47,7 @@ class LimitStats:
     switch: str = ON
     """The switch in force: "on", "shadow" or "off"."""
     reentered: int = 0
-    """Calls, for example in a signal handler, that interrupted their own thread in a decision about this quota; they
+    """Calls, for example in a signal handler, that came while their own thread was in a decision about this quota; they
     were refused, or put off."""
     evicted: int = 0
     """Keys that were evicted to make room for new keys, although they had not become idle."""
@@ -56,8 +56,8 @@ class LimitStats:
     deferred: int = 0
     """New keys that had to wait for a later exchange, because the node reports at most `new_keys_max` per second."""
     asks: AskStats = field(default_factory=AskStats)
-    """The results of requests that asked the hub because this node was in doubt, see `RateLimiter.ask`. For a limit
-    with several quotas, the statistics of the first one count them."""
+    """The results of requests that asked the hub because this node was in doubt; see `RateLimiter.ask`. For a limit
+    with several quotas, only the statistics of the first one have them."""
     in_use: int | None = None
     """How many slots of a limit on work in progress are in use on this node; None for a limit on a rate."""
     past_lease: int = 0
@@ -100,9 +100,9 @@ def stats_of_limits(
 ) -> dict[str, LimitStats]:
     """Returns the statistics of each quota, by the quota's name.
 
-    `tables` count the decisions. `boards` count requests that were admitted because a limit was off or in shadow, and
-    requests that asked the hub. `watch` counts findings of exchanges, such as keys that have nearly used a quota.
-    `by_ban` is how many requests were refused by a ban, by the name of the quota that counts bans.
+    `tables` have the counts of decisions. `boards` have the counts of requests that were admitted because a limit was
+    off or in shadow, and of requests that asked the hub. `watch` has counts from the hub's answers, such as how many
+    keys have nearly used a quota. `by_ban` is the number of requests refused by a ban, by the name of the ban's quota.
     """
     by_table: dict[str, tuple[int, int, int, str, AskStats]] = {}
     refused_all: dict[str, int] = {}
@@ -154,13 +154,13 @@ STATES: Final = (READY, STARTING, DEGRADED, PARTITIONED)
 class Health:
     """The state of an agent's health, and the grounds for it.
 
-    As a boolean, it is True if it is `ready` or `degraded`: then requests can be sent to the agent's process.
+    It is true if the state is `ready` or `degraded`: then requests can be sent to the agent's process.
 
     `ready`: the hub answers. `starting`: the agent has not exchanged yet, or the hub has not had time to answer.
-    `degraded`: the hub does not answer just now, the agent has no room for further keys, or keys share one count;
-    decisions go on within their allowances. `partitioned`: the hub has not answered for so long that the allowances
-    have expired, and the policy alone decides. An exchange loop that is blocked, or of which every step raises, counts
-    as a hub that does not answer.
+    `degraded`: the hub does not answer just now, or has no room for further keys, or the agent has none, so that new
+    keys share one count; decisions go on within their allowances. `partitioned`: the hub has not answered for so long
+    that the allowances have expired, and the policy alone decides. An exchange loop that is blocked, or whose steps all
+    raise errors, counts like a hub that does not answer.
     """
 
     state: str

@@ -297,7 +297,7 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     ),
     "block of a limiter": (
         lambda: _any(limit("5/minute")).__aenter__(),
-        ("'login' is asked for a key, and has no block", "if limiter.allow(key)"),
+        ("'login' cannot be used as a block", "if limiter.allow(key)"),
     ),
     "Limits of Flask as a decorator": (
         lambda: _any(FLASK(where, agent="memory://"))("5/minute"),

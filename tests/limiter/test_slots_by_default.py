@@ -80,7 +80,7 @@ def test_slots_are_strict_unless_a_setting_asks_for_less(
 
 def test_a_cold_allowance_of_slots_needs_a_policy_beside_it() -> None:
     """The error says which."""
-    with pytest.raises(InvalidSetting, match="in progress are strict; add policy='balanced'"):
+    with pytest.raises(InvalidSetting, match="in progress are strict by default; add policy='balanced'"):
         Agent("memory://").concurrency("render", 20, cold_allowance=0.5)
 
 

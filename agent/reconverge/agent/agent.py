@@ -351,10 +351,9 @@ class Agent:
         of seconds between two exchanges of this limit's counts, by default the agent's; see `change_pace`.
 
         `cap` is the highest limit that published settings may set, as a limit string with the same windows. Without a
-        `cap`, published settings can lower the limit or switch it off, but not raise it. `block_after` ("20/minute") is
-        a number of refusals, on all nodes together; when a key has got as many that were certain, it is refused for
-        `block_for` ("10 minutes", or a number of seconds), even if it has quota left; see docs/guide/bans.md. Use
-        `concurrency` to limit work in progress.
+        `cap`, they can lower the limit or switch it off, but not raise it. After as many certain refusals as
+        `block_after` allows ("20/minute"), on all nodes together, a key is refused for `block_for` ("10 minutes", or
+        seconds), even if it has quota left; see docs/guide/bans.md. Use `concurrency` to limit work in progress.
 
         Raises:
             InvalidLimit: the name or the limit is invalid, or the limit is one on work in progress.
@@ -486,8 +485,8 @@ class Agent:
     ) -> Limiter:
         """Declares one of several limits that share a name at the hub, such as one limit for each plan of customers.
 
-        Limits with the same `limit_name`, algorithm and window share their keys. A key is in one of them at a time: its
-        next request may go to another of them, which then takes over the key with its use. `name` is this limit's name
+        Limits with the same `limit_name` that differ only in their quotas share their keys. A key is in one of them at
+        a time; when its next request goes to another one, the key moves there with its use. `name` is this limit's name
         in `stats()`. Of published settings, only the switch (on, shadow, off) applies to such limits. It is published
         for `limit_name` or for `called`, and applies to all limits with that name. With `has_cap`, a published switch
         that refuses less than this node's own has no effect.

@@ -1,31 +1,28 @@
-"""Asks the hub, the store that all nodes share, about a request that this node's memory cannot decide for certain.
-
-The request waits some milliseconds for the answer.
-"""
+"""Lets a request that this node's memory cannot decide for certain ask the hub, and wait some milliseconds for it."""
 
 # Theory of operation.
 #
-# Memory decides at once whatever is certain: an admission within the node's own part of a limit, a refusal while by
-# what all nodes have said nothing can be free. What is left is doubt: a key that is new to this node, or a part that is
-# used up while other nodes or the hub may have some. There a request joins the next batch to the hub and waits for the
-# answer (`kernel/composite/asking.py` says what the answer means).
+# Memory decides at once if the decision is certain: an admission within the node's own part of a limit, or a refusal
+# when by all nodes' reports nothing can be free. All else is doubt: the key is new to this node, or the node's part is
+# used up while other nodes or the hub may have some. In doubt a request joins the next batch to the hub and waits for
+# the answer (`kernel/composite/asking.py` explains what an answer means).
 #
-# What a request does while it asks is a generator (`steps`) that yields for how long to sleep; the two shells, a
-# coroutine and a function (`waiting/running.py`), do nothing but sleep. There is no queue: every answer of the hub
-# wakes each asker, which looks for itself.
+# The steps of a request that asks are a generator (`steps`) that yields how long to sleep; two runners, a coroutine and
+# a function (`waiting/running.py`), only sleep. There is no queue: every answer of the hub wakes each waiting request,
+# which checks by itself.
 #
 #     no request waits             because
-#     for a hub that is silent     the first ask that was left unanswered is noted at the shard, until it answers
-#     for a hub that is too far    its round trip is longer than the request would wait: the last, and the best of late;
-#                                  the first says nothing of that, as it opens the connection
-#     for a hub that learns        it has lost its data, and grants nothing before it has heard all nodes
-#     for what was refused just    each refusal in doubt of a key is followed by a pause, of one sync interval at first
-#     now                          and of eight at most: others need so long to give back what they hold; a certain
-#                                  one by a pause of one interval where use fades, or all nodes would ask about each
-#                                  request that comes free; a smaller cost asks meanwhile, and no pause outlasts the
-#                                  window
-#     in an event loop's thread    it would hold up the loop; nor in a signal handler or a finalizer, which interrupt
-#                                  what the answer may have to wait for
+#     for a hub that is silent     one request was left unanswered; then no other waits until the shard answers again
+#     for a hub that is too far    the last round trip and the best recent one are longer than the request would wait
+#                                  (the first round trip does not count, as it opens the connection)
+#     for a hub that learns        it has lost its data, and grants nothing before all nodes have reported
+#     for what was refused just    after a refusal in doubt, requests of the key do not ask for a pause, of one sync
+#     now                          interval at first and of eight at most: other nodes need so long to give back what
+#                                  they hold. After a certain refusal the pause is one interval if use fades, or all
+#                                  nodes would ask about each request that becomes free. A smaller cost may ask during a
+#                                  pause, and no pause outlasts the window
+#     in an event loop's thread    it would hold up the loop; also not in a signal handler or a finalizer, which
+#                                  interrupts what the answer may depend on
 #     by a clock that is set by    a wait of milliseconds might last for ever
 #     hand
 
@@ -73,7 +70,7 @@ PAUSES_MAX: Final = 1024
 """The number of stored pauses from which on a new pause makes the node delete the pauses that are over."""
 
 Steps: TypeAlias = Generator[int, None, Settled]
-"""A generator that yields nanoseconds to sleep, and returns the decision; its waker may end each sleep early."""
+"""A generator that yields how many nanoseconds to sleep, and returns the decision. A waker may end each sleep early."""
 
 
 def within_s(in_doubt: object) -> float:
@@ -96,7 +93,7 @@ def within_s(in_doubt: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AskStats:
-    """The number of requests of one limit that asked the hub, by result, and the time that they waited."""
+    """Statistics of one limit's requests in doubt: their number by result, and how long they waited for the hub."""
 
     results: dict[Result, int] = field(default_factory=lambda: dict.fromkeys(RESULTS, 0))
     durations: Durations = field(default_factory=Durations)
@@ -150,13 +147,13 @@ class Asking:
         self.now_ns = clock.monotonic_ns
         self.manual = isinstance(clock, ManualClock)
         self._repeats = self._tables[0].meter.slots
-        """True for limits on slots: a request that the hub refuses asks it once more. Another node may just have given
-        a slot back, which the hub learns by a report of its own."""
+        """True for limits on slots: a request that the hub refuses asks once more, as another node may just have given
+        a slot back without the hub having got that node's report."""
         self._logged = LoggedOnce()
         self.start_over()
 
     def start_over(self) -> None:
-        """Forgets all waiting questions and counted results. Called in a forked child, as they belong to the parent."""
+        """Forgets all pauses and counted results, which belong to the parent process. Called in a forked child."""
         self._pauses: dict[str, Pause] = {}
         self._results: dict[Result, Total] = {result: Total() for result in RESULTS}
         self._durations = Durations()
@@ -261,10 +258,10 @@ class Asking:
         return DecidingRule.ALLOWANCE if pause is not None and pause.holds(request.costs, now_ns) else None
 
     def join(self, request: AskedCost, shards: list[ShardState], cells: list[Cell], waker: Waker) -> int | None:
-        """Makes a request wait for the hub's answer. The caller must call `leave` afterwards.
+        """Adds a request to those that wait for the hub's answer. The caller must call `leave` afterwards.
 
-        Returns the time, in nanoseconds of the monotonic clock, from which on each report to the hub asks for the
-        request. Returns None if the hub is not asked.
+        Returns a moment of the monotonic clock, in nanoseconds: each report to the hub after it contains the request's
+        question. Returns None if the hub is not asked.
         """
         for table in self._tables:
             table.asks = table.policy.keeps_at_hub
@@ -311,7 +308,7 @@ class Asking:
         return None
 
     def note_answer(self, request: AskedCost, cells: list[Cell], decision: Decision, began_ns: int) -> None:
-        """Counts the hub's answer. After a refusal, decides for how long no request asks about the key."""
+        """Counts the hub's answer, admitted or refused. After a refusal, no request of the key asks for a while."""
         self.note("admitted" if decision.allowed else "refused", began_ns)
         certain = decision.certain
         if decision.allowed or (certain and all(table.meter.aligned for table in self._tables)):
@@ -336,7 +333,7 @@ class Asking:
         return self._decide(request, DecidingRule.MEMORY, counted=False)
 
     def _decide(self, request: AskedCost, rule: DecidingRule, *, counted: bool = True) -> Settled:
-        """Returns the decision by `rule`. With `counted`, `join` has already counted the request's cost as wanted."""
+        """Decides by `rule`, and returns the decision. `counted`: `join` has counted the cost as demand already."""
         try:
             settled = self.gate.settle(
                 request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
@@ -353,9 +350,9 @@ class Asking:
         self._section.run(lambda: self._durations.add(seconds))
 
     def _pause(self, request: AskedCost, cells: list[Cell], *, grows: bool) -> None:
-        """Makes requests about a key not ask the hub for some sync intervals, after the hub refused a request.
+        """Begins a pause of some sync intervals, in which requests of a key do not ask the hub, after it refused one.
 
-        Meanwhile other nodes may give back unused allowance. With `grows`, the pause is longer than the key's last one.
+        Meanwhile other nodes may give back unused allowance. With `grows`, it lasts longer than the key's last pause.
         """
         now_ns, pauses = self.now_ns(), self._pauses
         before = pauses.get(request.key)

@@ -1,7 +1,7 @@
 """Coroutines that return a decision, and raise TypeError if a caller takes their truth value without `await`.
 
-Every object is true in Python unless its class defines otherwise, and so is a coroutine that was never awaited: an `if`
-without its `await` would admit every request, with nothing but a warning when the coroutine is collected.
+In Python a coroutine that was never awaited is true. So an `if` without its `await` would admit every request, with
+nothing but a warning when the coroutine is collected.
 """
 
 from __future__ import annotations

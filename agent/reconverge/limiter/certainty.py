@@ -1,4 +1,4 @@
-"""Functions for storages and web guards that return facts about a limit, such as the keys that this node counts."""
+"""Functions that storages and web guards need about a limit, such as whether this node counts a key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 
 def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = None) -> Decision | None:
-    """Decides as `limiter.hit` if the decision is certain. Otherwise charges nothing and returns None."""
+    """Decides as `limiter.hit` if the hub's answer could not change that; else charges nothing, and returns None."""
     board = limiter.control.enforcement
     if board.answers is board.on and not board.on.settles(key, cost, kind):
         return None
@@ -21,37 +21,39 @@ def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = No
 
 
 def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-    """Returns a refusal with a `retry_after`, in seconds, after which probably any node admits the request.
+    """Returns a refusal, `decision`, with a `retry_after` in seconds after which probably any node admits the request.
 
-    The new `retry_after` is never shorter than that of `decision`. A client needs it if its retry may reach another
-    node. If `decision` is an admission, it is returned unchanged.
+    A client needs this time if its retry may reach another node. It is never shorter than that of `decision`. An
+    admission is returned unchanged.
     """
     return of_any_node(limiter.control.enforcement.table, decision, key, cost, kind)
 
 
 def has_charged(decision: Decision) -> bool:
-    """Returns whether the decision charged a cost: an admission, unless the limit was off or only shadow admitted."""
+    """Returns whether the decision charged a cost: it is an admission, and not only because of "off" or "shadow"."""
     return decision.allowed and decision.switch != OFF and not decision.would_refuse
 
 
 def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
-    """Returns the cost that the limit's first quota charges for `cost` requests of `kind`; `cost` if `kind` is None."""
+    """Returns what the limit's first quota charges for `cost` requests of `kind`; if `kind` is None, `cost` itself."""
     return cost if kind is None else limiter.control.tables[0].cost_of(cost, kind)
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
-    """Returns the cost that is still free for `key`, as far as this node knows, in the quota that refused the request.
+    """Returns the cost that is still free on all nodes for `key`, in the quota that has refused the request.
 
-    In a refusal, `decision.remaining` is always less than the request's cost, even if other nodes have free allowance.
+    It is as far as this node knows. `decision.remaining` of a refusal is less than the request's cost, even if other
+    nodes have room.
     """
     usage = limiter.usages(key).get(decision.binding)
     return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)
 
 
 def left_of_others(limiter: Limiter, decision: Decision, key: str) -> list[Decision]:
-    """Returns, for each quota of a limit except the one that decided, a decision whose `remaining` is the cost left.
+    """Returns a decision about a cost of 0 for each quota of a limit, except the one that has decided.
 
-    The list is empty for a limit with one quota, for a limit that may borrow from a parent, and for a ban.
+    The `remaining` of such a decision is the cost left. The list is empty for a limit with one quota, for a limit that
+    may borrow from a parent, and after a ban.
     """
     control = limiter.control
     tables = control.tables

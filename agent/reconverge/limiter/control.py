@@ -1,4 +1,4 @@
-"""The methods of one limit for the agent, guards and consoles: tables of counts, bans, and settings in force."""
+"""The internal methods of a limit, for the agent, guards and consoles: its counts, its bans, its settings in force."""
 
 # Applications use `Limiter` and its two subclasses. The methods that only other parts of reconverge call are here, so
 # that the public classes stay small. They may change in any release.
@@ -40,7 +40,7 @@ agents use the same `memory://NAME`."""
 
 
 class LimitControl:
-    """The internal side of one limit: its tables of counts, and its quotas, policy and switch, own and published."""
+    """The internal side of one limit: its counts, and its quotas, policy and switch, as declared and as published."""
 
     def __init__(self, table: Decider, bans: Bans | None = None) -> None:
         self._table = table
@@ -125,7 +125,7 @@ class LimitControl:
         return self._pauses
 
     def quotas_in(self, decision: Decision) -> dict[str, Limit]:
-        """Returns the quotas that can have decided, by name: the declared ones, and the ban if a ban refused."""
+        """Returns the quotas that can have made `decision`, by name: those in force, and the ban if a ban refused."""
         bans = self.bans
         if bans is None or decision.binding != bans.table.name:
             return self.quotas
@@ -174,7 +174,7 @@ class LimitControl:
         self._apply_switch()
 
     def set_agent_switch(self, agents: Switch) -> None:
-        """Sets and applies the agent's switch. Of the limit's and the agent's, the one that refuses less applies."""
+        """Stores the agent's switch for this limit. Of limit and agent, the switch that refuses less is in force."""
         self._agents_switch.own = agents
         self._apply_switch()
 
@@ -202,9 +202,9 @@ class LimitControl:
         return {table.name: table.limit for table in self.enforcement.tables} if layered is None else layered.own
 
     def declared_again(self, quotas: Quotas, policy: Policy) -> tuple[Quotas, Policy]:
-        """Returns the quotas and the policy in force after a second declaration of the limit.
+        """Returns the quotas and the policy to be in force after the limit was declared again with these.
 
-        A published value stays in force if the second declaration repeats the node's own value.
+        If the second declaration repeats the node's own value, a published value stays in force.
         """
         if quotas == self.own_quotas:
             in_force = self.quotas
@@ -212,16 +212,16 @@ class LimitControl:
         return quotas, self.policy if policy == self.own_policy else policy
 
     def cap(self, limit: str) -> None:
-        """Sets a cap, the highest limit that published settings may set; they cannot switch the limit off then.
+        """Sets a cap: published settings may raise the limit up to the cap, but cannot switch it off.
 
-        Without a cap, published settings can lower the node's limit and switch it, but not raise it.
+        Without a cap, published settings can lower the limit and switch it off, but not raise it.
 
         Raises InvalidSetting if the cap does not fit the limit, or is lower than the limit.
         """
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
 
     def be_tier_of(self, *names: str, has_cap: bool) -> None:
-        """Makes this the limit of one plan of contracts, which published settings find by any of `names`.
+        """Makes this the limit of one plan (tier) of contracts. Published settings can name it by any of `names`.
 
         With `has_cap`, published settings can neither raise it nor switch it off.
         """
@@ -231,8 +231,8 @@ class LimitControl:
     def apply_override(self, override: LimitOverride, fleet_switch: Switch | None = None) -> tuple[bool, str]:
         """Applies published settings: `override` for this limit, and `fleet_switch` for all limits.
 
-        Settings that are not published stay as the node has declared them. Returns two values: whether a cap replaced a
-        published value; the problem with a setting that cannot be applied, or "".
+        Settings that are not published stay as this node has declared them. Returns two values: whether a cap has
+        replaced a published value, and why a setting cannot be applied, or "".
         """
         with self.enforcement.turning:
             self._override = override
@@ -326,7 +326,7 @@ class LimitControl:
             )
         if list(quotas) != list(own):
             known = ", ".join(own)
-            raise InvalidLimit(str(limit), f"{self.name!r} has the quotas {known}; it must keep them in this order")
+            raise InvalidLimit(str(limit), f"{self.name!r} must keep its quotas, in this order: {known}")
         for each in self.enforcement.tables:
             problem = each.why_not(quotas[each.name])
             if problem is not None:
@@ -348,19 +348,19 @@ class LimitControl:
         return change
 
     def _close_others(self, *, refuses_all: bool) -> None:
-        """Closes or opens (as `_close`) other agents' limits on the same tables: their quotas changed, too."""
+        """Calls `_close` for other agents' limits with the same tables of counts, as their quota has changed, too."""
         for each in list(self._sharers):
             if each is not self:
                 with each.enforcement.turning:
                     each._close(refuses_all=refuses_all)  # noqa: SLF001  # of the same class
 
     def take_over(self, key: str) -> None:
-        """Moves `key` and its use into this limit from the limit of another plan with the same name."""
+        """Moves `key` with its use into this limit, from the limit of the plan that had the key before."""
         for table in self._table.tables:
             table.take_over(key)
 
     def has_counted(self, key: str) -> bool:
-        """Returns whether this process has counted `key`. Returns True, too, if it has not counted any key yet."""
+        """Returns whether this process has counted `key`; also True if it has counted no key at all."""
         tables = self._table.tables
         return not any(len(table.cells) for table in tables) or any(table.cells.get(key) for table in tables)
 
@@ -382,7 +382,7 @@ class LimitControl:
             self.reset(key)
 
     def keys_beside(self) -> list[str]:
-        """Returns the keys that this node counts in this limit, or in the limit of another plan with the same name."""
+        """Returns the keys that this node counts in this limit, or in the limits of other plans with the same name."""
         return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
 
     def tell(self, key: str) -> None:

@@ -1,16 +1,16 @@
-"""Decides one request by several limits, each with a key of its own. All the limits charge the request, or none does.
+"""Decides about one request by several limits, each with a key of its own: all limits charge it, or none does.
 
-If the request is in doubt, it asks the hub about all limits at once. `kernel/composite/joint.py` decides.
+In doubt, the request asks the hub about all limits at once. `kernel/composite/joint.py` makes the decision.
 """
 
 # Theory of operation.
 #
-# If the node's memory settles the request at all limits, it is decided at once. Otherwise each limit that is in doubt
-# asks the hub with the node's next batch, so that one exchange or two answer all; the request waits until each limit
-# has its answer, and grants for it are kept meanwhile. Then all limits are charged in one step, or none. As in
-# `asking.py` for one limit: a limit that has its answer decides by the node's part of the limit, any other by memory; a
-# limit at which no request may wait now does not keep the others from asking. Once one limit has refused for certain,
-# the request waits for no other.
+# If the node's memory is certain about all limits, the request is decided at once. Otherwise each limit that is in
+# doubt asks the hub with the node's next batch, so that one or two exchanges answer all. The request waits until each
+# limit has its answer; meanwhile the node keeps the grants for it. Then all limits are charged in one step, or none. As
+# in `asking.py` for one limit: a limit that has its answer decides by the node's part of the limit, any other by
+# memory; a limit at which no request may wait now does not keep the others from asking. Once one limit has refused for
+# certain, the request waits for no other.
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Answer: TypeAlias = "tuple[Decision, Reservation | None]"
 
 
 class Asks(Protocol):
-    """The interface of one limit's part of a request: its key and cost, and how to ask the hub about them."""
+    """The interface of a claim, one limit's part of a request: key and cost, and how to ask the hub about them."""
 
     @property
     def request(self) -> AskedCost:
@@ -83,7 +83,7 @@ class Asks(Protocol):
 
 @dataclass(slots=True)
 class Member:
-    """One limit's part of a request that several limits decide together: a claim on that limit."""
+    """A claim: one limit's part of a request about which several limits decide together."""
 
     limiter: Limiter
     request: AskedCost
@@ -114,15 +114,15 @@ def member_of(limiter: Limiter, key: str, cost: int, kind: str | None, within_ns
 def can_be_joined(limiter: Limiter) -> bool:
     """Whether a limit can decide together with others: it is a rate limit that is on, and has no bans.
 
-    A limit that is off or in shadow refuses no request. Slots are taken one by one, as each has to be given back. The
-    tables of a limit with bans do not store which keys are banned.
+    The reasons: a limit that is off or in shadow refuses no request; slots are taken one by one, as each has to be
+    given back; the tables of a limit, which decide here, do not know which keys are banned.
     """
     board = limiter.control.enforcement
     return board.answers is board.on and isinstance(limiter, RateLimiter) and limiter.control.bans is None
 
 
 def is_closed(limiter: Limiter) -> bool:
-    """Whether the limit is a rate limit that is on and has a quota of 0, so that it refuses each request."""
+    """Whether the limit is closed: a rate limit that is on and has a quota of 0, so that it refuses each request."""
     board = limiter.control.enforcement
     return board.refuses_all and board.answers is board.deciding and isinstance(limiter, RateLimiter)
 
@@ -134,19 +134,20 @@ def can_decide_together(limiters: Sequence[Limiter]) -> bool:
 
 
 def hit_together(asked: Sequence[tuple[Limiter, str, int]], *, certain: bool) -> list[Decision] | int | None:
-    """Returns the decisions if all limits admit the request; each of them has then charged its cost.
+    """Decides about one request by several limits, without the hub. `asked` has each limit with its key and its cost.
 
-    Otherwise charges nothing, and returns the index in `asked` of a limit that surely refuses, or None if this function
-    cannot decide. With `certain`, a request is admitted only if this node's own allowance of each limit is enough.
+    If all limits admit, charges all and returns their decisions. Otherwise charges nothing, and returns the index in
+    `asked` of a limit that surely refuses, or None if this function cannot decide. With `certain`, it admits only if
+    this node's own allowance of each limit is enough.
     """
     claims = [Claimed(limiter.control.enforcement.table, key, cost) for limiter, key, cost in asked]
     return hit_at_once(claims, certain=certain)
 
 
 def stores_if_joint(limiter: Limiter) -> Stores:
-    """Returns the compiled store of counts of each quota of a limit, for `hit_stores`.
+    """Returns a limit's compiled stores (counts by key), one for each quota, to pass to `hit_stores`.
 
-    The tuple is empty for a limit about which `hit_stores` cannot decide, such as one with slots or bans.
+    The tuple is empty if `hit_stores` cannot decide about the limit, as with slots or bans.
     """
     joint = isinstance(limiter, RateLimiter) and limiter.control.bans is None
     return stores_of(limiter.control.enforcement.table) if joint else ()
@@ -158,7 +159,7 @@ hit_stores: Final = hit_all
 
 @dataclass(slots=True)
 class _Wait:
-    """A claim on one limit that is in doubt, with the state of its question to the hub."""
+    """A claim (one limit's part of a request) that is in doubt, with the state of its question to the hub."""
 
     member: Asks
     shards: list[ShardState]
@@ -172,7 +173,10 @@ class _Wait:
 
 
 class Jointly:
-    """One request with a claim on each of several limits that share no quota. All charge it, or none does."""
+    """One request to several limits that share no quota: all of them charge it, or none does.
+
+    Its part for each limit is a claim.
+    """
 
     def __init__(self, members: Sequence[Asks]) -> None:
         self._members = members
@@ -182,7 +186,7 @@ class Jointly:
     def at_once(self, *, blocking: bool) -> list[Answer] | None:
         """Returns the answers if they are certain, or if this thread must not wait; else charges nothing, returns None.
 
-        `blocking` is whether the caller would wait on its thread, not in an event loop.
+        `blocking` is True if the caller would block its thread while it waits, and False in an event loop.
         """
         self._waits = self._in_doubt()
         first = self._members[0].asking
@@ -243,7 +247,7 @@ class Jointly:
 
     @staticmethod
     def _begin(each: _Wait, waker: Waker, began_ns: int) -> None:
-        """Makes a claim ask the hub, unless asking would be useless."""
+        """Asks the hub about a claim, unless asking would be of no use."""
         asking, request = each.member.asking, each.member.request
         each.rule = asking.unasked(request, each.shards, began_ns)
         if each.rule is None:

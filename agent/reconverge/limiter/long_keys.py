@@ -1,4 +1,4 @@
-"""Replaces keys that no hub can store by a hash, which is the same on all nodes and in all commands."""
+"""Replaces a key that a hub cannot store, as it is too long or no text, by a hash that is the same everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pauses: all nodes stop their calls with a key until a moment that the called server has named."""
+"""Pauses: after a server has refused a call until some moment, all nodes make no calls with that key until then."""
 
 # Theory of operation.
 #
@@ -6,20 +6,20 @@
 # server refuses their calls meanwhile, and some servers punish them. A pause must not be charged to the quota: if the
 # rest of the quota were charged, a second's pause of a daily quota would last for a day.
 #
-# So nodes share one moment for each key, and the latest moment that any node was given counts. A hub stores such a
-# number already: the date of a key's last reset, which it sends to every node that asks about the key. Nothing is ever
-# charged to the limit `name/pause`, and its keys are reset only for pauses:
+# So nodes share one moment for each key, the latest that any node was given. A hub stores such a number already: the
+# date of a key's last reset, which it sends to every node that asks about the key. So there is a limit `name/pause`, to
+# which nothing is charged, and whose keys are reset only for pauses:
 #
 #     a pause of `key` until U    =    the last reset of `key` in `name/pause` is dated U - WINDOW
 #
-# A date is in the past when it is reported, since no pause is longer than the window; the hub ignores dates far ahead.
-# It keeps a date for two windows, so until after the pause has ended. No message can shorten a pause or add two up, in
-# any order of arrival.
+# The date is in the past when it is reported, because no pause is longer than the window; the hub ignores dates far
+# ahead. The hub keeps a date for two windows, so until after the pause has ended. In whatever order messages arrive,
+# none shortens a pause, and two pauses are never added up.
 #
-# A node asks about a key when a call has that key, so it knows of another node's pause after an exchange of that node
-# and one of its own. Each node also remembers the pauses that servers have given to itself. It needs them while it does
-# not know the hub's clock, has no room for the key, or is in the middle of a decision, and shares them with the hub's
-# next answer.
+# A node asks the hub about a key when it makes a call with that key, so it knows of another node's pause after an
+# exchange of that node and one of its own. Each node also remembers the pauses that servers have given to itself. It
+# needs this memory while it does not know the hub's clock, has no room for the key, or is in the middle of a decision,
+# and shares such a pause after the hub's next answer.
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ HEARD_MAX: Final = 1000
 
 
 class Pauses:
-    """The paused keys of one limit; all nodes share them.
+    """The paused keys of one limit, with which no node makes calls until the pause ends.
 
-    Raises LimitConflict if another limit has the name `name/pause`.
+    Raises LimitConflict if another limit is called `name/pause`.
     """
 
     def __init__(self, name: str, kernel: Kernel) -> None:
@@ -65,7 +65,7 @@ class Pauses:
         kernel.after_answers.append(self._note_answer)
 
     def begin(self, key: str, until_ns: int) -> None:
-        """Pauses `key` until `until_ns`, by this node's clock. A known pause with a later end stays."""
+        """Pauses `key` on all nodes until `until_ns`, by this node's clock. A known pause that ends later stays."""
         until_ns = min(until_ns, self._now_ns() + WINDOW_NS)
         self._new.append((key, until_ns))
         # If this thread is inside the loop already, that loop takes the new entry, too.
@@ -83,7 +83,7 @@ class Pauses:
             self._share(key, until_ns)
 
     def _share(self, key: str, until_ns: int) -> None:
-        """Sends a pause to the other nodes with the next exchange; if that is impossible, stores it for later."""
+        """Makes the next exchange send a pause to the other nodes; if that is impossible now, stores it for later."""
         if self.table.date_reset(key, until_ns - WINDOW_NS):
             self._unshared.pop(key, None)
         elif len(self._unshared) < HEARD_MAX:

@@ -107,7 +107,7 @@ class Reservation(Unique):
             )
 
     def _log_unseen(self, *, ran: bool) -> None:
-        """Logs, once for each limit, that refused work `ran`, unless the caller has looked at the decision."""
+        """Logs, once for each limit, that work `ran` although refused, unless the caller has read the decision."""
         if ran and not self._seen:
             log_unseen(self._decision.binding, "limiter.reserve(key, cost) as reservation: if reservation: ...")
 
@@ -182,7 +182,7 @@ class Reservation(Unique):
 
 
 def log_unseen(name: str, remedy: str) -> None:
-    """Logs, once for each limit, that refused work ran, in a block or not, without a look at the decision."""
+    """Logs, once for each limit, that work ran although refused, because the caller did not read the decision."""
     if _logged.is_new((log_unseen, name)):
         problem = "has refused a block, which ran all the same, as it did not look; write: with"
         logger.warning("reconverge: %r %s %s", name, problem, remedy)

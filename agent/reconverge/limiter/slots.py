@@ -1,4 +1,4 @@
-"""Slots of a limit on work in progress. A block of code holds a slot while it runs, and gives it back exactly once."""
+"""Slots of a limit on work in progress: a block of code holds a slot while it runs, and gives it back exactly once."""
 
 # Theory of operation.
 #
@@ -72,12 +72,12 @@ class Slot(Unique):
         with render.slot("ada") as slot:
             if slot: ...
 
-    In an event loop the block is an `async with`, and with a timeout it waits for its turn:
+    In an event loop the block is an `async with`. With a timeout it waits until a slot is free:
 
         async with render.slot("ada", timeout=2.0, max_queue=100) as slot:
             if slot: ...
 
-    A limit that is off or in shadow admits all blocks: the slot is true then, and takes up none of the limit's slots.
+    While the limit is off or in shadow, each block is admitted: its slot is true, and takes none of the limit's slots.
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Slot(Unique):
         decision = self._decision
         if decision is None and self.cell is None:  # a caller that forgot the block would be refused for ever
             raise TypeError(
-                f"a slot of {self._door.name!r} is requested where its block begins, and was not yet; "
+                f"this slot of {self._door.name!r} is requested when its `with` block begins, which has not happened; "
                 f"write: with {REMEDY}"
             )
         self._seen = True
@@ -134,8 +134,8 @@ class Slot(Unique):
     def acquire(self) -> Self:
         """Requests the slot on the calling thread. Then `bool(slot)` and `decision` show the result.
 
-        Without a `timeout` in `SlotLimiter.slot` it waits for no other work to end: in doubt it asks the hub, as
-        `RateLimiter.ask_blocking` does. With a `timeout` it waits in the queue of the key.
+        If `SlotLimiter.slot` got a `timeout`, the call waits in the queue of the key until a slot is free. Otherwise it
+        waits for no other work to end, but may ask the hub in doubt, as `RateLimiter.ask_blocking` does.
 
         Raises:
             RuntimeError: the slot is held already; or the call would wait on a thread that runs an event loop.
@@ -161,7 +161,7 @@ class Slot(Unique):
         return self
 
     def _end(self) -> None:
-        """Ends the block: gives the slot back, or logs that a refused block ran without a look at its decision."""
+        """Ends the block: gives the slot back. Logs if it was refused and the block ran without checking that."""
         if not (self._seen or self._decision is None or self._decision.allowed):
             log_unseen(self._door.name, REMEDY)
         self.release()
@@ -272,7 +272,7 @@ class SlotTerms:
 
 
 class SlotDoor:
-    """Grants the slots of one limit, and counts slots that were never released by their holders."""
+    """Takes slots of one limit for `Slot` objects, and counts the slots that their holders have not released."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self.plain = SlotTerms()
@@ -286,7 +286,7 @@ class SlotDoor:
         self._enforcement.slots_dropped += 1
 
     def checked(self, key: str, terms: SlotTerms) -> Costs:
-        """Returns the cost of a slot for each quota.
+        """Checks a request for a slot, and returns its cost for each quota.
 
         Raises InvalidKey, InvalidCost, UnknownKind; CostExceedsQuota if the cost is above the number of slots.
         """
@@ -297,7 +297,7 @@ class SlotDoor:
         return costs
 
     def takes_at_once(self, slot: Slot, key: str, costs: Costs) -> bool:
-        """Takes the slot if there is surely room and no request waits for the key. Returns whether it is taken."""
+        """Takes the slot if this node surely has room and no request waits for the key. Returns whether it did."""
         if self._enforcement.answers is not self._enforcement.on or self._waiting(key):
             return False
         return self.table.take_at_once(key, costs[0], slot)
@@ -351,7 +351,7 @@ class SlotDoor:
     def _is_new(self, key: str) -> bool:
         """Returns whether the hub has never answered about `key`; a request then asks the hub before it waits.
 
-        As a side effect, lets the hub keep the last slots of keys, because waiting requests will ask for them.
+        As a side effect, from now on the hub keeps the last free slots of keys, as waiting requests will ask for them.
         """
         self.table.asks = self.table.policy.keeps_at_hub
         cell = self.table.cells.get(key)

@@ -1,11 +1,11 @@
-"""Charges a quota for requests of clients outside this fleet, and gives the charges back when they cease to count."""
+"""Charges a quota for use by clients outside this fleet, of which a called server has informed this node."""
 
 # Theory of operation.
 #
-# The charge ends at its own moment, and not one window after it was made: a server that renews its quota at midnight
-# has all of it then, and our window of a day must not keep yesterday's charge until tomorrow. So each charge is
-# remembered, and given back with the first request for its key after that moment. If the process ends before, the
-# charge lasts until its window is over, which refuses too much but never admits too much.
+# Such a charge must end at a given moment, and not one window after it was made: if a server renews its quota at
+# midnight, all of it is free then, and our window of a day must not keep yesterday's charge until tomorrow. So each
+# charge is remembered, and given back with the first request for its key after that moment. If the process ends before,
+# the charge lasts until its window is over, which refuses too much but never admits too much.
 #
 # Only one quota of a limit is charged: use of a quota for a minute is not charged to a quota for a day.
 
@@ -44,7 +44,7 @@ class UsedElsewhere:
         self._extras: deque[Extra] = deque(maxlen=EXTRAS_MAX)
 
     def lower(self, key: str, quota: str, remaining: int, for_s: float | None) -> None:
-        """Charges `key` until `remaining` is left of `quota`.
+        """Charges `key` as much as is needed so that no more than `remaining` is left of `quota`.
 
         The charge is given back after `for_s` seconds; if that is None, it counts until the quota's window ends.
         """
@@ -60,7 +60,7 @@ class UsedElsewhere:
                     self._extras.append(Extra(key, charged, amount, now_ns, now_ns + round(for_s * SECOND_NS)))
 
     def give_back(self, key: str) -> None:
-        """Gives back the charges of `key` whose time, the `for_s` of `lower`, is over."""
+        """Gives back those charges of `key` whose time, `for_s` of `lower`, is over."""
         now_ns = self._now_ns()
         for _ in range(len(self._extras)):
             try:

@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# A limit without bans answers by `On`, whose `allow` is the compiled store's own method; it must not pay for bans. So a
-# limit with bans answers by `OnWithBans`, which `Enforcement` uses in place of `On`; the modes off and shadow are
-# decided there as for all limits. In shadow a banned key gets `would_refuse`, and no refusal leads to a ban; off, no
-# ban is checked.
+# A limit without bans must not pay for them: `On` answers for it, whose `allow` is the compiled store's own method. For
+# a limit with bans, `Enforcement` uses `OnWithBans` in place of `On`. The modes off and shadow are the same as for all
+# limits: in shadow, a decision about a banned key has `would_refuse`, and no refusal leads to a ban; while the limit is
+# off, no ban is checked.
 #
 # `bans.py` stores which keys are banned.
 
@@ -88,7 +88,7 @@ class OnWithBans(On):
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None, within_ns: int
     ) -> Decision:
-        """Waits as `RateLimiter.wait`. A request for a banned key is refused at once, even if it has been waiting."""
+        """Waits as `RateLimiter.wait`. Refuses a request for a banned key at once, even if it was already waiting."""
         banned = self._banned(key, cost, kind)
         if banned is not None:
             return banned
@@ -131,7 +131,7 @@ class OnWithBans(On):
         self._table.able(self._table.costs_of(cost, kind))
 
     def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
-        """Returns whether the limit is surely used up for this request. Only such refusals count towards a ban."""
+        """Returns whether no node has room for this request. Only a refusal that is certain like this counts as one."""
         answer = self._table.test(key, cost, kind)
         return not answer.allowed and answer.certain
 

@@ -1,44 +1,44 @@
-"""Bans: all nodes refuse a key that was refused too often, for a fixed time and whether or not its limit has room."""
+"""Bans: a key that was refused too often is refused by all nodes for a fixed time, even if its limit has room."""
 
 # Theory of operation.
 #
-# `agent.limit("login", "5/minute", block_after="20/minute", block_for="10 minutes")` has two further limits, which are
+# `agent.limit("login", "5/minute", block_after="20/minute", block_for="10 minutes")` makes two more limits, which are
 # counted, exchanged, evicted and erased like all others, so that a hub needs no code for bans:
 #
 #     login/refusals   20 in 60 s     each certain refusal of the key is charged here
-#     login/ban        1 in 600 s     charged once, when `login/refusals` has reached its quota; a used-up one is a ban
+#     login/ban        1 in 600 s     charged once, when `login/refusals` has reached its quota; a ban while used up
 #
 # The windows of both begin with the first charge (`kernel/algorithms/first_hit.py`). The hub makes all nodes agree on
 # when a window began, and so on when a ban ends. Requests of a banned key are charged to nothing, so they prolong no
 # ban. A ban lasts for a window of refusals at least; so no refusal before it counts towards the next one.
 #
 # Both limits decide by the merged total (`NAIVE`), and not by allowances: a ban in doubt would be worse than a late
-# one, and a node without an allowance would ban each key at once. For the same reason the one count that keys beyond
-# `max_keys` share leads to no ban, and refusals count only if they are certain: if the limit itself is used up, and not
-# if other nodes hold the remaining part. Nor does a refusal count that had no effect on a client, in shadow or off:
+# one, and a node without an allowance would ban each key at once. For the same reason the count that keys beyond
+# `max_keys` share leads to no ban, and a refusal counts only if it is certain: the limit itself is used up, and the
+# rest is not merely held by other nodes. A refusal in shadow or off has no effect on clients, so it does not count:
 # nodes that are on would ban clients that were always served.
 #
-# An admitted request must not pay for two more limits, nor for a look at the clock. `free` has the keys that were found
-# free, and is emptied with the first answer of the hub that comes LOOK_NS later: only an answer can report another
-# node's ban. Then the node reads `login/ban` again, and this read also queues the key for a report to the hub (decision
-# 8: a question touches its cell). So another node's ban is noticed after LOOK_NS, an exchange of the node that began
-# it, and two of this node. A key whose answer is old, or has not come yet, counts as free until the next answer. A ban
-# that begins on this node takes its key out of `free` at once.
+# An admitted request must not pay for two more limits, nor for reading the clock. The set `free` contains the keys that
+# were found not to be banned. It is emptied with the first answer of the hub that comes LOOK_NS later: only an answer
+# can report another node's ban. Then the node reads `login/ban` again, and this read also queues the key for a report
+# to the hub (decision 8). So another node's ban is noticed after LOOK_NS, an exchange of the node that began it, and
+# two of this node. A key for which the hub's answer is old, or has not come yet, stays in `free` until the next answer.
+# A ban that begins on this node takes its key out of `free` at once.
 #
-# Cost. `allow` takes 160 ns in place of 62: a call in Python with one look-up. A look at the clock for each decision
+# Cost. `allow` takes 160 ns in place of 62: a call in Python with one look-up. Reading the clock for each decision
 # would add 95. Limits without bans are as fast as before. A key takes two more places of `max_keys`, and a row per
 # second of use in exchanges.
 #
-# Limits of bans. A part of the fleet that is cut off bans by its own refusals. When hub and node are lost together, the
-# ban is lost. On a node with more keys than `max_keys`, a key without a count of its own is not banned. A guard asks a
-# limit with bans separately, and its other limits give back their charges if that one refuses. Contracts cannot declare
-# bans: keys move between their limits, and a ban would have to move along. Slots and smooth limits cannot ban, as their
+# What bans cannot do. Nodes that are cut off ban by their own refusals. When hub and node are lost together, the ban is
+# lost. On a node with more keys than `max_keys`, a key without a count of its own is not banned. A guard asks a limit
+# with bans separately, and its other limits give back their charges if that one refuses. Contracts cannot declare bans:
+# keys move between their limits, and a ban would have to move along. Slots and smooth limits cannot ban, as their
 # refusals are never certain.
 #
-# Alternatives. A list of bans at the hub would be a part of the schema, of all hubs and of both twins. A ban as a debt
-# of the limit itself works for buckets alone, and falsifies the numbers of the limit. If bans were checked only after a
-# refusal, each node would serve a banned client until it refuses it. If each request prolonged a ban, a program that
-# retries would be banned for ever, and a stranger that knows its key could keep it banned.
+# Alternatives. A list of bans at the hub would need code in all hubs and in both kernels. A ban as a debt of the limit
+# itself works for buckets alone, and falsifies the numbers of the limit. If bans were checked only after a refusal, a
+# client banned by one node would be served by each other node until that one refuses it. If each request prolonged a
+# ban, a program that retries would be banned for ever, and a stranger that knows a key could keep it banned.
 
 from __future__ import annotations
 
@@ -72,16 +72,18 @@ _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=F
 
 
 class BanTerms(NamedTuple):
-    """The two limits that define a limit's bans: how many refusals in which time begin a ban, and how long it lasts."""
+    """The terms of a limit's bans, as two limits: so many refusals in some time begin a ban, and it lasts so long."""
 
     refusals: Limit
     ban: Limit
 
 
 def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTerms | None:
-    """Returns the terms of a limit's bans from two settings of `Agent.limit`; None if both are None.
+    """Makes the terms of a limit's bans from two settings of `Agent.limit`, such as "20/minute" and "10 minutes".
 
-    Raises InvalidSetting if only one setting is given, and for an invalid number of refusals or duration.
+    Returns None if both are None.
+
+    Raises InvalidSetting if only one is given, or if one is invalid.
     """
     if block_after is None and block_for is None:
         return None
@@ -106,7 +108,7 @@ def ban_terms(block_after: str | None, block_for: Seconds | str | None) -> BanTe
 
 @contextmanager
 def unheeded() -> Iterator[None]:
-    """A context manager: refusals within its `with` block do not count towards a ban, as no client sees them."""
+    """Makes a context in which refusals do not count towards a ban, because no client sees these refusals."""
     _unheeded.set(True)
     try:
         yield
@@ -184,7 +186,7 @@ class Bans:
 
     @property
     def terms(self) -> BanTerms:
-        """Returns the two limits that define the bans, as they were declared."""
+        """Returns how many refusals begin a ban and how long it lasts, as declared."""
         return BanTerms(self._refusals.limit, self.table.limit)
 
     @property
@@ -193,7 +195,7 @@ class Bans:
         return self._refused.value
 
     def is_banned(self, key: str) -> bool:
-        """Returns whether a key is banned. A key that was found free is not looked up again for about a second."""
+        """Returns whether a key is banned. A key that was found not to be is looked up again after about a second."""
         if type(key) is str and key in self.free:
             return False
         table = self.table
@@ -212,7 +214,10 @@ class Bans:
         return usage.total > 0 and key in table.cells
 
     def _note_answer(self, now_ns: int) -> None:
-        """Removes keys from `free` after an answer of the hub: all of them once in LOOK_NS, uncertain ones always."""
+        """Makes keys be looked up again, as an answer of the hub may report a ban: all keys, once in LOOK_NS.
+
+        Between these times, only keys about which the hub's last answer was too old.
+        """
         if now_ns - self._emptied_ns >= LOOK_NS:
             self._emptied_ns = now_ns
             self._read_all_anew()
@@ -225,9 +230,9 @@ class Bans:
         self._in_doubt.clear()
 
     def decision(self, key: str, *, counts: bool = True) -> Decision | None:
-        """Returns the refusal of a banned key, whose `retry_after` ends with the ban; None if the key is not banned.
+        """Returns a refusal until the end of the ban if the key is banned; else None.
 
-        With `counts`, adds one to `refused`; a test of the limit, which is no request, passes False.
+        With `counts`, adds one to `refused`; a caller that only tests the limit passes False.
         """
         if not self.is_banned(key):
             return None
@@ -261,10 +266,10 @@ class Bans:
         return self.in_force and not _unheeded.get()
 
     def lift(self, key: str) -> None:
-        """Ends the ban of `key` and forgets its refusals: on this node at once, on others when they next look it up."""
+        """Ends the ban of `key` and forgets its refusals: here at once, on other nodes when they look up the key."""
         self.table.reset(key)
         self._refusals.reset(key)
 
     def forget(self, is_named: Callable[[str], bool]) -> None:  # noqa: ARG002  # all keys are read anew
-        """Forgets which keys were found not to be banned, because a key of an erased identity may be among them."""
+        """Forgets which keys were found not to be banned, as the identity to erase may be among them."""
         self._read_all_anew()

@@ -1,9 +1,9 @@
-"""The answers of a limit with a quota of 0, and the base class of modes in which no request waits."""
+"""Answers for a limit with a quota of 0, which refuses all; and the base class of modes in which no request waits."""
 
-# A quota of 0 refuses everything, and there is nothing to count: rates and shares are divided by the quota, here, in
-# the compiled kernel and at the hub. So such a limit is `Closed`, in the place of `On`, and no request reaches its
-# table. In shadow and off it is as any other. The table stays beside it, with the least numbers that can be counted
-# by, so that the quota can rise and fall again while the keys keep what they have used.
+# A quota of 0 refuses everything, and cannot be counted by: rates and shares are divided by the quota, here, in the
+# compiled kernel and at the hub. So `Closed` answers for such a limit in the place of `On`, and no request reaches the
+# limit's table of counts. In shadow and off the limit is like any other. The table stays, with the smallest numbers
+# that it can count by. So the quota can rise and fall again, and the keys keep what they have used.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checked_pairs(keys: Sequence[str], costs: Many | None) -> list[tuple[str, in
 
 
 class AsksNothing:
-    """The answers of a mode in which no request waits: `ask` and `wait` decide at once, like `hit`."""
+    """The base class of modes in which no request waits: `ask` and `wait` decide at once, like `hit`."""
 
     hit: Callable[..., Decision]
     hit_and_mark: Callable[[str, int, str | None], Marked]
@@ -61,7 +61,7 @@ class AsksNothing:
 
 
 class ClosableLimit(Protocol):
-    """The interface of a limit with a quota of 0, as far as `Closed`, its answers, needs one."""
+    """The interface that `Closed` needs of a limit, to answer for it while a quota is 0; `Enforcement` has it."""
 
     table: Decider
     answers: Any
@@ -87,9 +87,9 @@ class ClosableLimit(Protocol):
 
 
 class Closed(AsksNothing):
-    """The answers of a limit with a quota of 0: it refuses each request, for certain and with an infinite wait.
+    """Answers for a limit with a quota of 0: refuses each request, for certain and with an infinite `retry_after`.
 
-    Wrong arguments raise the same errors as usual.
+    Wrong arguments raise the same errors as for any limit.
     """
 
     def __init__(self, enforcement: ClosableLimit) -> None:
@@ -127,7 +127,7 @@ class Closed(AsksNothing):
         return self._refusal()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns a refusal, without charges that a reservation could correct."""
+        """Returns a refusal, and no charge for a reservation to correct."""
         return self.hit(key, estimate, kind), ()
 
     def wait_blocking(
@@ -142,7 +142,7 @@ class Closed(AsksNothing):
         return self.hit(key, cost, kind)
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
-        """Returns the refusal of a request that waited when the quota fell to 0."""
+        """Refuses a request that was waiting when the quota fell to 0."""
         self._board.note(closed=1)
         return self._refusal()
 

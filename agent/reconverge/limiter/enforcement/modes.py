@@ -1,10 +1,10 @@
 """The answers of a limit to each method of a limiter, while it is on, in shadow or off."""
 
 # A limit that is on must not pay for switches: `limiter.allow` is the compiled store's own method, and to read a flag
-# before it would take as long as the decision. So a switch assigns another function to the attribute. The functions for
-# *off* and *shadow* read the switch at each call. So a switch does not affect code that has kept `limiter.allow` in a
-# variable since the limit was on, which errs on the safe side; but no kept function admits all requests for ever.
-# Decisions of a limit that is not on are of a subclass, so that plain decisions have no further fields.
+# before it would take as long as the decision. So switching assigns another function to the attribute. Code that has
+# kept `limiter.allow` in a variable while the limit was on goes on limiting, which errs on the safe side. The functions
+# for *off* and *shadow* read the switch at each call, so none that was kept admits all requests for ever. Decisions of
+# a limit that is not on are of a subclass, so that plain decisions have no further fields.
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ GROUNDS: Final = tuple(field.name for field in fields(Shadowed))
 
 
 class On:
-    """The answers of a limit that is on, one method for each method of a limiter.
+    """Answers for a limit that is on: one method for each method of a limiter.
 
-    With `marks`, a reservation can correct the charges later.
+    With `marks`, an answer contains the charges, so that a reservation can correct them later.
     """
 
     def __init__(self, table: Decider) -> None:
@@ -116,10 +116,10 @@ class On:
 
 
 class InShadow(AsksNothing):
-    """The answers of a limit in shadow: it decides and charges as usual, and admits the requests that it would refuse.
+    """Answers for a limit in shadow: decides and charges as usual, but admits also the requests that it would refuse.
 
-    It raises the usual errors except CostExceedsQuota, because shadow may be used to find out the right quota. Calls
-    that could wait return at once, with the decision that a limit that is on would make without waiting.
+    It raises the usual errors except CostExceedsQuota, because shadow may be used to find out the right quota. `ask`
+    and `wait` return at once, with the decision that a limit that is on would make without waiting.
     """
 
     def __init__(self, enforcement: Enforcement) -> None:
@@ -162,7 +162,7 @@ class InShadow(AsksNothing):
         return self._shadowed(lambda: self._board.deciding.test(key, cost, kind), count=0)
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns the decision, and its charges for a reservation to correct; no charges if the limit would refuse."""
+        """Returns the decision with its charges, for a reservation to correct; no charges if the limit would refuse."""
         charges: tuple[Charged, ...] = ()
 
         def marked() -> Decision:
@@ -185,7 +185,7 @@ class InShadow(AsksNothing):
         return self._shadowed(lambda: self._board.deciding.wait_blocking(key, cost, kind, 0, max_queue, 0))
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
-        """Returns the decision for a request that waited when the limit was switched into shadow."""
+        """Admits a request that was waiting when the limit was switched into shadow; returns the decision."""
         self._board.note(would_refuse=1)
         return _admission(WouldRefuse, self._board.table.name, _quota_of(self._board), remaining=0)
 
@@ -204,7 +204,7 @@ class InShadow(AsksNothing):
 
 
 class Off(AsksNothing):
-    """The answers of a limit that is off: it admits each request, charges and checks nothing, and so raises nothing."""
+    """Answers for a limit that is off: admits each request; charges and checks nothing, so it raises no error."""
 
     def __init__(self, enforcement: Enforcement) -> None:
         self._board = enforcement
@@ -233,7 +233,7 @@ class Off(AsksNothing):
         return self._unlimited()
 
     def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns an admission, without charges that a reservation could correct."""
+        """Returns an admission, and no charge for a reservation to correct."""
         return self.hit(key, estimate, kind), ()
 
     def wait_blocking(
@@ -248,7 +248,7 @@ class Off(AsksNothing):
         return self.hit(key, cost, kind)
 
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
-        """Returns the admission of a request that waited when the limit was switched off."""
+        """Admits a request that was waiting when the limit was switched off; returns the decision."""
         self._board.note(unlimited=1)
         return self._unlimited()
 
@@ -277,7 +277,10 @@ def _quota_of(enforcement: Enforcement) -> int:
 
 
 class Enforcement:
-    """The mode of a limit (on, shadow or off), its answers, and counts of requests that its tables leave out."""
+    """Stores the mode of a limit (on, shadow or off) and the object that answers in this mode.
+
+    It also counts the requests that the limit's tables do not count.
+    """
 
     def __init__(self, table: Decider, on: On | None = None) -> None:
         self.table = table
@@ -311,7 +314,7 @@ class Enforcement:
         return self._closed if self.refuses_all else self.on
 
     def turn(self, state: Switch) -> None:
-        """Switches to the mode `state`. Unless requests can wait in that mode, all waiting requests return."""
+        """Switches to the mode `state`. If no request waits in that mode, all waiting requests return at once."""
         for table in self.tables:
             if self.state == SHADOW:
                 self._disregarded[table.name] = self.disregarded(table)
@@ -347,7 +350,7 @@ class Enforcement:
         return self._would_refuse.value
 
     def disregarded(self, table: Table) -> int:
-        """Returns how many refusals that `table` counted had no effect, because the limit was in shadow."""
+        """Returns how many of the refusals counted by `table` had no effect, because the limit was in shadow."""
         now = table.refused - self._began[table.name] if self.state == SHADOW else 0
         return self._disregarded.get(table.name, 0) + now
 

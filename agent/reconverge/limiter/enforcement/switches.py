@@ -1,4 +1,4 @@
-"""The switches of limits and agents, and rules for which of several switches is in force."""
+"""The switches ("on", "shadow", "off") of limits and agents, and the rules for which of several is in force."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def stricter(one: Switch, other: Switch) -> Switch:
 
 
 def layered_switch(limits: Layered[Switch], agents: Layered[Switch], *, has_cap: bool) -> Layered[Switch]:
-    """Returns the switch that results from a limit's and its agent's: of own and of published ones, the weaker.
+    """Combines the switches of a limit and of its agent, each with its own and its published value, into one.
 
-    The weaker switch is the one that refuses less. If the limit has a cap, published settings cannot make it refuse
-    less, because that would admit more than the cap.
+    Of limit and agent, the switch that refuses less counts. If the limit has a cap, a published switch that refuses
+    less than the node's own does not count, because it would admit more than the cap.
     """
     own, published = weaker(limits.own, agents.own), weaker(limits.in_force, agents.in_force)
     return Layered(own, published, own if has_cap else None, leave=stricter)

@@ -19,7 +19,7 @@ MADE_BY: Final[dict[type, str]] = {RateLimiter: "agent.limit", SlotLimiter: "age
 """For each class of limiters, the name of the method that returns such a limiter."""
 GIVES: Final[dict[type, str]] = {
     RateLimiter: "limits a rate, and has no slots",
-    SlotLimiter: "limits what is in progress, and is asked for slots alone",
+    SlotLimiter: "limits work in progress, and only grants slots",
 }
 
 

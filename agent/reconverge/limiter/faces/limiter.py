@@ -1,9 +1,9 @@
 """The base class of limiters: the methods that limits on a rate and limits on work in progress have in common."""
 
-# The classes. A limit on a rate (`agent.limit`) is a `RateLimiter`: it has nothing to do after a decision. A limit on
+# The classes. A limit on a rate (`agent.limit`) is a `RateLimiter`: after a decision nothing is left to do. A limit on
 # work in progress (`agent.concurrency`) is a `SlotLimiter`: admitted work has to end, so it returns a `Slot`. Neither
-# can do the work of the other, so neither has its methods. A limit with several quotas has the same methods as one with
-# a single quota.
+# class can do what the other one does, so they have different methods. A limit with several quotas has the same methods
+# as one with a single quota.
 #
 #     from memory            allow, allow_many, hit                   test, of both kinds, charges nothing
 #     of the hub, in doubt   ask, ask_blocking
@@ -39,7 +39,7 @@ class Limiter:
     """A limit, which decides from this process's memory: a `RateLimiter` or a `SlotLimiter`."""
 
     _elsewhere: ClassVar[Mapping[str, str]] = {}
-    """The advice in errors about methods that another class of limiters has, or another library, by their names."""
+    """Advice for errors about methods that this class lacks but another class or library has, by the method's name."""
 
     def __init__(self, control: LimitControl) -> None:
         self.control = control
@@ -48,7 +48,7 @@ class Limiter:
         self._table = control.enforcement.table
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickles the limiter as its name. Unpickled, it is the limiter of that name in the process that reads it.
+        """Pickles only the limiter's name. Unpickling returns the limiter of that name in the process that unpickles.
 
         Raises TypeError if no agent of this process has the limiter.
         """
@@ -74,9 +74,9 @@ class Limiter:
             )
 
         def __enter__(self) -> NoReturn:
-            """Raises TypeError: a limiter has no key of its own, and a block would run although it is refused."""
+            """Raises TypeError: a `with` block names no key, and would run even if the request is refused."""
             raise TypeError(
-                f"the limiter {self.name!r} is asked for a key, and has no block; write: if limiter.allow(key): ..., or"
+                f"the limiter {self.name!r} cannot be used as a block; write: if limiter.allow(key): ..., or"
                 " for work in progress: with limiter.slot(key) as slot: if slot: ..."
             )
 

@@ -46,8 +46,8 @@ class RateLimiter(Limiter):
     `wait` and `wait_blocking` wait until there is room; methods that ask the hub wait for its answer if in doubt; all
     others decide at once. All methods raise InvalidKey for a key that is not a usable string, InvalidCost for a cost
     that is not a whole number of zero or more, and CostExceedsQuota for a cost that could never be admitted. A cost of
-    0 asks whether the key may go on at all, and charges nothing. With a `kind`, `cost` counts requests of that kind,
-    each of which has the cost that the limit's `costs` name; a kind that they do not name raises UnknownKind.
+    0 charges nothing, and asks whether anything is left for the key. With a `kind`, `cost` is a number of requests of
+    that kind; `costs` of the limit has the cost of one. A kind without a cost raises UnknownKind.
 
     A limit may have several quotas. Then a request is charged to all of them in one moment, or to none if one refuses.
     """
@@ -69,15 +69,15 @@ class RateLimiter(Limiter):
         self.hit = self._enforcement.answers.hit  # type: ignore[method-assign]
 
     def allow(self, key: str, cost: int = 1, kind: str | None = None) -> bool:
-        """Returns True and charges `cost` if `key` may use that now; else returns False and charges nothing."""
+        """Returns True and charges `cost` to `key` if there is room for it now; else returns False, charges nothing."""
         return self._enforcement.answers.allow(key, cost, kind)
 
     def allow_many(self, keys: Sequence[str], costs: Many | None = None) -> list[bool]:
         """Decides as `allow` for each of `keys`, in that order, at a fraction of the time. Returns a list of answers.
 
         `costs` has one whole number for each key; a buffer of signed 64-bit numbers, such as `array("q")`, is not
-        copied. All keys and costs are checked before anything is charged. A few hundred at a time are best: other
-        threads wait meanwhile.
+        copied. All keys and costs are checked before anything is charged. Other threads wait during the call, so pass
+        at most a few hundred keys.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota: as `allow` does; nothing has been charged then.
@@ -145,15 +145,14 @@ class RateLimiter(Limiter):
         """Waits until `key` may use `cost`, and charges it; requests on this node go in the order in which they came.
 
         Returns a refusal, with the time after which a retry may succeed, if there cannot be room within `timeout`
-        seconds (0: wait for no other request) or if `max_queue` requests wait already. A request that memory would let
-        go by a guess asks the hub first, as `ask` does, for `within` seconds. A cancelled request is not charged. A
-        `leaky-bucket` lets waiting requests go at a steady rate; the other algorithms as soon as they would admit them.
+        seconds (0: wait for no other request) or if `max_queue` requests wait already. A request that this node would
+        admit by a guess asks the hub first, as `ask` does, for `within` seconds. A cancelled request is not charged. A
+        `leaky-bucket` admits waiting requests at a steady rate; the other algorithms admit each as soon as it fits.
         `allow` and `hit` do not queue, and may overtake.
 
-        With several quotas, a request goes in the moment in which all have room, and is charged to all; a refusal is
-        that of the quota with the longest wait. With a parent, a request waits for the share and for the pool that may
-        be borrowed, whichever comes first; requests for the parent, or for another share of it, have a queue of their
-        own.
+        With several quotas, a request is admitted when all have room, and is charged to all; a refusal is that of the
+        quota with the longest wait. With a parent, a request waits for its own share or for the parent's pool,
+        whichever has room first; requests for the parent, or for another share of it, have a queue of their own.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota: as `hit` does.
@@ -257,12 +256,12 @@ class RateLimiter(Limiter):
     ) -> None:
         """Replaces the limit by another one from the next decision on; all earlier use still counts.
 
-        Quota, burst, `soft`, `max_debt` and `costs` can change, and are given the same way as for `Agent.limit`; a
-        limit string that names no algorithm means the limit's own. The way of counting cannot change, nor the quota of
-        a limit that has a share or a parent. A larger quota is in force when the last node has changed; a smaller one
-        is in force on each node as soon as that node has changed. Requests that wait for a paced limit go at the new
-        rate, in their order. For a smooth limit, the next request goes when it would have gone without the change, as
-        after `setRate` of Guava's RateLimiter.
+        Quota, burst, `soft`, `max_debt` and `costs` can change, and are given as for `Agent.limit`; a limit string that
+        names no algorithm means the limit's own. Window, algorithm and other settings cannot change, nor the quota of a
+        limit that has a share or a parent. A larger quota is in force when the last node has changed; a smaller one is
+        in force on each node as soon as that node has changed. Requests that wait for a paced limit are admitted at the
+        new rate, in their order. For a smooth limit, only requests after the next one follow the new rate, as after
+        `setRate` of Guava's RateLimiter.
 
         A quota that is published for the fleet has precedence, as long as it is in force.
 

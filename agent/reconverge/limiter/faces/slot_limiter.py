@@ -21,7 +21,7 @@ PLAIN: Final = (1, None, None, None, FIFO, WITHIN_S, None)
 
 
 class SlotLimiter(Limiter):
-    """A limit on what is in progress, such as `20 in flight`. A block of code holds a slot for as long as it runs.
+    """A limit on work in progress, such as `20 in flight`. A block of code holds a slot for as long as it runs.
 
     render = agent.concurrency("render", 20)
     with render.slot("ada") as slot:
@@ -30,7 +30,7 @@ class SlotLimiter(Limiter):
 
     _elsewhere = dict.fromkeys(
         (*vars(RateLimiter), *ELSEWHERE),
-        "limits what is in progress, and is asked for slots; write: with limiter.slot(key)",
+        "limits work in progress, and only grants slots; write: with limiter.slot(key)",
     )
 
     def __init__(self, control: LimitControl) -> None:
@@ -51,13 +51,14 @@ class SlotLimiter(Limiter):
     ) -> Slot:
         """Returns a slot for a `with` or `async with` block.
 
-        The slot is taken when the block begins and given back when it ends, also by an error. It is true within the
-        block if it was granted. Without a `timeout` the block does not wait for other work to end: in doubt it asks the
-        hub, for `within` seconds at most (0: not at all). With a `timeout`, the block waits for that many seconds in
-        the queue of the key, unless `max_queue` wait already; "fifo" lets the first to come go first, "lifo" the last.
-        `cost` is how many slots it takes at once; with a `kind`, it counts requests of that kind. `on_lease_end` acts
-        when the node has had no answer of the hub for so long that other nodes may use its slots: "cancel" cancels the
-        task, and the block raises LeaseEnded; a function is called with the slot, in the event loop.
+        The slot is requested when the block begins, and given back when it ends, also by an error. Within the block,
+        `bool(slot)` is whether it was granted. Without a `timeout` the request does not wait for other work to end, but
+        in doubt it asks the hub, for `within` seconds at most (0: not at all). With a `timeout`, it waits for that many
+        seconds in the queue of the key, unless `max_queue` requests wait already; "fifo" serves first the request that
+        came first, "lifo" the one that came last. `cost` is the number of slots to take at once; with a `kind`, it is a
+        number of requests of that kind. `on_lease_end` acts when the node has had no answer of the hub for so long that
+        other nodes may use its slots: "cancel" cancels the task, and the block raises LeaseEnded; a function is called
+        with the slot, in the event loop.
 
         Raises:
             InvalidKey, InvalidCost, CostExceedsQuota, UnknownKind: as `RateLimiter.hit` does.
@@ -77,7 +78,7 @@ class SlotLimiter(Limiter):
         return Slot(self._door, key, terms)
 
     def change(self, limit: int | str | Limit, *, costs: Mapping[str, int] | None = None) -> None:
-        """Changes the number of slots; those in use are kept. A plain number changes nothing else.
+        """Changes the number of slots. Slots in use are kept; if `limit` is a plain number, all else stays as it is.
 
         The lease cannot change. A larger number is in force when the last node has changed; a smaller one is in force
         on each node as soon as that node has changed. A number that is published for the fleet has precedence, as long

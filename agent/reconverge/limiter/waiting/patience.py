@@ -1,27 +1,27 @@
-"""Measures how long a request has waited for the hub, without the times in which its own process stood still."""
+"""Measures how long a request has waited for the hub, without the times in which this process stood still."""
 
 # Theory of operation.
 #
 # The problem. A request waits for the hub for 25 ms, and then memory decides, which may admit more than is left. On
-# cores with too much to do, or beside a handler that computes, that time passes while nothing of this process runs: the
-# answer is there, and nothing has read it. Of five a minute such a fleet admitted ten to sixteen.
+# busy cores, or beside a handler that computes, that time passes while nothing of this process runs: the answer has
+# come, but nothing has read it. Of five requests a minute such a fleet admitted ten to sixteen.
 #
-# How it works. What exchanges notes for how long it stood still (`AskState.stood_by`): from when a request asks until
-# its batch is taken, and while a batch is under way whatever its turns are late. That time does not count, up to
-# LOST_MAX_NS. The loop or thread of the request itself may stand still as it likes: it looks at what has been answered
-# before it looks at the time.
+# How it works. The loop or thread that exchanges records for how long it stood still (`AskState.stood_by`): the time
+# from a request's question until the batch is taken, and all delays of the loop's turns while a batch is under way.
+# That time does not count, up to LOST_MAX_NS. It does no harm if the loop or thread of the request itself stands still:
+# it reads the answer before it checks the time.
 #
-# The same holds before a hub has answered for the first time: the process has just started, has yet to find the name,
-# connect and present its credentials, and all workers of the machine do so at once. A request waits then until
-# LOST_MAX_NS are over. It is woken earlier if the connection fails, and one that waited in vain is the last that waits.
+# The same holds before a hub has answered for the first time: the process has just started, must resolve the name,
+# connect and present its credentials, and all workers of the machine do so at once. Then a request waits until
+# LOST_MAX_NS are over. It is woken earlier if the connection fails. After one request has waited in vain, no other
+# waits.
 #
-# A hub that is new grants no strict limit in its first second, and then the request waits as if it had come at the end
-# of that.
+# A new hub grants no strict limit in its first second; a request then waits as if it had come at the end of that time.
 #
-# What waits after that was not refused: another request has charged what was granted, and the hub is asked again. It
-# has all its time for each answer (`asked_ns` is from when a report carries the request), or a request would be left to
-# memory for looking late at a grant that is gone. Each such answer admits a request of the key, so there are few; and
-# LOST_MAX_NS bounds all of it.
+# A request that still waits after an answer was not refused: another request has used the grant, and the hub is asked
+# again. The request gets the whole time for each answer (`asked_ns` is from when a report carries the request);
+# otherwise memory would decide only because the request was late to read a grant. Each such answer admits a request of
+# the key, so there are few; and LOST_MAX_NS bounds the total.
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ LOOK_NS: Final = MILLISECOND_NS
 
 
 class Patience:
-    """The time that one request waits for the hub's answer. Standstills of this process do not count."""
+    """Measures the time for which one request may still wait for the hub; standstills of this process do not count."""
 
     def __init__(self, shards: Sequence[ShardState], within_ns: int, began_ns: int, asked_ns: int) -> None:
-        """Starts measuring the wait of a request that asks the hubs of `shards`.
+        """Starts measuring the wait of a request for answers of `shards`, for at most `within_ns` nanoseconds.
 
-        The request has waited since `began_ns`, and each report since `asked_ns` has asked for it.
+        The request has waited since `began_ns`. Each report to the hub that is made after `asked_ns` contains it.
         """
         self._within_ns = within_ns
         self._until_ns = began_ns + within_ns + LOST_MAX_NS
@@ -54,7 +54,7 @@ class Patience:
         self._begin(began_ns)
 
     def begin_at(self, when_ns: int, now_ns: int) -> None:
-        """Restarts the waiting time of the request at `when_ns`, because the hub grants nothing before then."""
+        """Makes the request's waiting time begin at `when_ns`, because the hub grants nothing before that moment."""
         if when_ns > self._began_ns:
             self._until_ns = when_ns + self._within_ns + LOST_MAX_NS
             self._began_ns = when_ns

@@ -1,4 +1,4 @@
-"""The queue of waiters for one key, in the order in which they came. No I/O, and no clock of its own."""
+"""The queue of requests that wait for one key, in the order in which they came. Does no I/O and reads no clock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class QueuePlace:
 class WaitQueue:
     """The queue of one key: places in the order of arrival, except for those that joined at the head.
 
-    Joining, leaving and finding the first take the same time however many requests wait.
+    To join, to leave and to find the first place take the same time, however many requests wait.
     """
 
     def __init__(self, quotas: int) -> None:
@@ -78,7 +78,7 @@ class WaitQueue:
         return self.first if was_first else None
 
     def due(self, now_ns: int) -> list[QueuePlace]:
-        """Returns the places of requests that are to be woken at `now_ns`, in nanoseconds."""
+        """Returns the places of the requests whose time to wake up has come by `now_ns`."""
         return [ticket for ticket in self._tickets if ticket.waker.due_ns <= now_ns]
 
     def __iter__(self) -> Iterator[QueuePlace]:

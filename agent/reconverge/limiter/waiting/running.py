@@ -1,7 +1,6 @@
-"""Runs a generator that yields times to sleep and returns an answer, in an event loop or on a thread."""
+"""Runs a generator that yields how long to sleep and returns an answer, in an event loop or on a thread."""
 
-# An error that comes during a sleep, such as a cancellation, goes to the caller and never into the generator, which is
-# closed.
+# An error during a sleep, such as a cancellation, is raised to the caller and not in the generator, which is closed.
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ Answer = TypeVar("Answer")
 
 
 async def run(steps: Generator[Time, None, Answer], sleep: Callable[[Time], Awaitable[object]]) -> Answer:
-    """Runs `steps`, awaiting `sleep` with each time that it yields. Returns the generator's result."""
+    """Runs the generator `steps`: awaits `sleep(time)` for each time that it yields. Returns the generator's result."""
     try:
         while True:
             try:
@@ -27,7 +26,7 @@ async def run(steps: Generator[Time, None, Answer], sleep: Callable[[Time], Awai
 
 
 def run_blocking(steps: Generator[Time, None, Answer], sleep: Callable[[Time], object]) -> Answer:
-    """Runs `steps` on the calling thread, calling `sleep` with each time that it yields. Returns its result."""
+    """Runs the generator `steps`: calls `sleep(time)` for each time that it yields. Returns the generator's result."""
     try:
         while True:
             try:

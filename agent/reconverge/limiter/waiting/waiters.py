@@ -8,9 +8,9 @@
 # back, and a bucket cannot always give back exactly, nor a fixed window across its end.
 #
 # How it works. The queue only determines which request is first. The first request sleeps until the moment that its
-# limit names, or until there is news (an answer raised the allowance, a key was reset, a reservation settled for less).
-# Then it tries, in the very step that returns the answer: a request that is cancelled has not been charged, and one
-# that was charged has not been cancelled. A request that leaves, for any reason, wakes the next one.
+# limit names, or until there may be room (an answer raised the allowance, a key was reset, a reservation settled for
+# less). Then it tries to charge, in the very step that returns the answer: a cancelled request has not been charged,
+# and one that was charged has not been cancelled. A request that leaves, for any reason, wakes the next one.
 #
 # The steps of a waiting request are a generator (`steps`) that yields how long to sleep and ends with the decision. Two
 # runners, a coroutine and a function (`running.py`), only sleep.
@@ -19,16 +19,16 @@
 #       try, not yet: yield ns --> sleep, at most that long, or until the waker wakes it
 #       try, admitted: return  --> return the decision; nothing can come in between
 #
-# Demand is counted when a request arrives and not with every try. While any request waits, the cell is reported every
-# interval, with the waiting cost in its need. A failed try wakes no other request: there are about two tries for each
-# request in a queue.
+# Demand is counted when a request arrives and not with every try. While any request waits, the key is reported every
+# interval, and the waiting cost is part of the reported need. A failed try wakes no other request: there are about two
+# tries for each request in a queue.
 #
-# A limit with a parent has a queue of its own, whose first request tries the share and then the pool. With one queue
-# for parent and shares, requests for the parent would keep an owner from its share.
+# A limit with a parent has a queue of its own, whose first request tries the limit's own share and then the parent's
+# pool. With one queue for parent and shares, requests for the parent could keep a limit from its own share.
 #
-# A signal handler or a finalizer may come here while its own thread is in the midst of changing a queue. Its change is
-# then put off until the first one is done: a wake-up happens a moment later. A request of its own cannot be queued, and
-# is refused if it would have to wait.
+# A signal handler or a finalizer may call this code while its own thread is in the midst of changing a queue. The
+# second change is then put off until the first one is done: a wake-up happens a moment later. A request made by the
+# handler cannot be queued, and is refused if it would have to wait.
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class Waiting:
     ) -> Decision:
         """Makes a request wait in the running event loop until there is room. Returns the decision.
 
-        Refuses after `timeout` seconds, or if `max_queue` requests wait; None means no bound. With `lifo`, the last
-        goes first.
+        Refuses after `timeout` seconds, or if `max_queue` requests wait already; None means no bound. With `lifo`, the
+        request that came last goes first.
         """
         waker = LoopWaker()
         steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
@@ -130,7 +130,7 @@ class Waiting:
             self._wake_first(key)
 
     def let_out(self, way_out: WayOut | None) -> None:
-        """Makes all requests that wait, now or later, return the answer of `way_out`. With None, requests wait."""
+        """Makes each request that waits, now or later, return the answer of `way_out`. With None, requests may wait."""
 
         def note() -> list[QueuePlace]:
             self._way_out = way_out
@@ -208,8 +208,8 @@ class Waiting:
     def _join(self, key: str, ticket: QueuePlace, room: int | None, *, lifo: bool) -> bool:
         """Adds a place at the queue's end, or with `lifo` at its head, and returns True.
 
-        Returns False if the queue has `room` places already, or if this call, as in a signal handler, has interrupted
-        this thread while it changed a queue.
+        Returns False if the queue has `room` places already, or if this call comes from a signal handler that has
+        interrupted its own thread in a change of a queue.
         """
         if self._section.entered():
             return False
@@ -263,9 +263,9 @@ class Waiting:
         return becomes_first
 
     def _wake_first(self, key: str, *, only_if_lost: bool = False) -> None:
-        """Wakes the first request of `key` that can be woken.
+        """Wakes the first request of `key` that can be woken, and removes those before it.
 
-        Removes requests of closed event loops, which cannot. With `only_if_lost`, wakes only if it has removed any.
+        Requests of closed event loops cannot be woken. With `only_if_lost`, wakes a request only if it removed any.
         """
         if self._section.entered():
             self._put_off.append((key, None))
@@ -309,7 +309,7 @@ class Waiting:
 
 
 class LoopWaker:
-    """Wakes a coroutine, from any thread. It must be made in the coroutine's event loop."""
+    """Wakes a waiting coroutine, from any thread. It must be created in the coroutine's event loop."""
 
     def __init__(self) -> None:
         self.due_ns = NEVER_NS
@@ -345,7 +345,7 @@ class LoopWaker:
 
 
 class ThreadWaker:
-    """Wakes a thread."""
+    """Wakes a waiting thread, from any thread."""
 
     gone = False
 
