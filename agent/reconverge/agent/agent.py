@@ -127,8 +127,8 @@ class Agent:
         max_silence: seconds for which a node may leave charges unreported while their key is far from its limit; never
             more than a sixteenth of the window. If it is less than two sync intervals, each charge is reported with the
             next exchange.
-        lease_ttl: seconds for which allowances may be used after the hub's last answer; by default ten of the windows
-            of each limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
+        lease_ttl: seconds for which allowances may be used after the hub's last answer; by default ten windows of each
+            limit, between 30 s and 600 s, but at least six sync intervals and three exchange timeouts.
         policy, max_overshoot, cold_allowance: how far a node may go beyond what it knows, for all limits without
             policies of their own; see `reconverge.policies`. By default `balanced`, and `strict` for work in progress.
         scarce: "hub" or "nodes": which side keeps the last few free requests of a quota, for limits whose requests ask
@@ -160,7 +160,7 @@ class Agent:
         key_secret: a secret of at least 16 bytes, with which keys are hashed before the hub sees them. All nodes of the
             namespace need the same secret: nodes with different secrets count apart. By default
             `RECONVERGE_KEY_SECRET`, if set; without a secret the hub sees the keys.
-        credentials: a function that returns the login to a Redis hub, `(user, password)` or `(password,)`, for one that
+        credentials: a function that returns the login to a Redis hub, `(user, password)` or `(password,)`, if the login
             changes. It is called on a thread before each connection; `get_credentials` of redis-py's providers is such
             a function. The URL then has no login. A `fallback` has its login in its own URL.
         fallback: another hub, a URL or a `Hub`, to exchange with while `hub` does not answer. While some nodes use
@@ -351,9 +351,9 @@ class Agent:
         of seconds between two exchanges of this limit's counts, by default the agent's; see `change_pace`.
 
         `cap` is the highest limit that published settings may set, as a limit string with the same windows. Without a
-        `cap`, they can lower the limit or switch it off, but not raise it. After as many certain refusals as
-        `block_after` allows ("20/minute"), on all nodes together, a key is refused for `block_for` ("10 minutes", or
-        seconds), even if it has quota left; see docs/guide/bans.md. Use `concurrency` to limit work in progress.
+        `cap`, they can lower the limit or switch it off, but not raise it. `block_after` ("20/minute") begins a ban of
+        a key that all nodes together have refused so often, for certain: for `block_for` ("10 minutes", or seconds) it
+        is refused even if it has quota left; see docs/guide/bans.md. Use `concurrency` to limit work in progress.
 
         Raises:
             InvalidLimit: the name or the limit is invalid, or the limit is one on work in progress.
@@ -641,7 +641,7 @@ class Agent:
     def switched(self) -> Switch:
         """Returns the agent's own switch: "on", "shadow" or "off".
 
-        A limit whose own switch refuses less follows its own.
+        If a limit's own switch refuses less than the agent's, the limit's own is in force for it.
         """
         return self._switched
 

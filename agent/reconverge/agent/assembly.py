@@ -53,7 +53,7 @@ def assemble(
     key_secret: str | bytes | None,
     credentials: Credentials | None,
 ) -> Parts:
-    """Makes a kernel and the hub with its fallback, to which it does not connect yet. Returns the parts.
+    """Makes the parts of an agent: its kernel, and its hub with the fallback, to which it does not connect yet.
 
     Raises InvalidSetting, UnknownHub, EventletPatched.
     """

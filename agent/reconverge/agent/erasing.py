@@ -112,7 +112,7 @@ class Erasing:
         self._next_ns = self._clock.monotonic_ns()
 
     def listen(self, method: Callable[[Names], None]) -> None:
-        """Registers a bound method to be called at each erasure, as long as its object lives.
+        """Registers a bound method to be called at each erasure, as long as the method's object lives.
 
         The method gets a function that returns whether a name is to be erased.
         """
@@ -230,9 +230,9 @@ class Erasing:
         self._marks |= await log.news(hub, self._clock.monotonic_ns())
 
     async def _drop(self, hubs: Sequence[Eraser]) -> None:
-        """Removes the keys that this node has dropped from the hubs, too.
+        """Erases at the hubs the keys that this node has dropped from its memory.
 
-        Raises HubUnavailable; this node then remembers the keys, for another attempt.
+        If it raises HubUnavailable, this node remembers the keys for another attempt.
         """
         by_shard: dict[int, list[tuple[str, str]]] = {}
         for name, key in self._to_drop:

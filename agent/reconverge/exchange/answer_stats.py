@@ -126,7 +126,7 @@ class AnswerStats:
                 )
 
     def answered(self, batch: Batch, answer: Answer, *, seconds: float) -> None:
-        """Counts an answered exchange, which took `seconds`. The caller has applied the answer to the cells already."""
+        """Counts an answered exchange, which took `seconds`. The caller has already applied the answer to the keys."""
         self.durations.add(seconds)
         if self.has_hooks:
             self.recent.append(seconds)

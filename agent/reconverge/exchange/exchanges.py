@@ -1,4 +1,4 @@
-"""Makes one exchange of a node with the hub at a time, in an event loop or on a blocked thread, and logs outages."""
+"""Makes the exchanges of a node with its hub, one by one, in an event loop or on a blocked thread; logs outages."""
 
 # Theory of operation.
 #
@@ -203,7 +203,7 @@ class Exchanges(Ownership):
     def _pauses_for_askers(self, syncer: Syncer) -> Iterator[float]:
         """Yields the pauses in seconds, a few milliseconds in all, in which waiting requests read the last answer.
 
-        After them the next batch returns to the hub what these requests have not used.
+        The next batch then gives back to the hub the grants that these requests have not used.
         """
         for pause_s in LOOKS_S:
             if not syncer.unread:

@@ -274,7 +274,7 @@ class Syncer:
         return max(self._started_ns + self._kernel.soonest_ns, self._not_before_ns)
 
     def speak_up(self) -> None:
-        """Requests an exchange soon, even if there is nothing to report. After a failure, the next attempt is meant."""
+        """Requests an exchange soon, even if there is nothing to report; after a failure, at the next attempt."""
         self._asked = True
 
     def take_pace(self) -> None:

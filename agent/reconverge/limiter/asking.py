@@ -1,4 +1,4 @@
-"""Lets a request that this node's memory cannot decide for certain ask the hub, and wait some milliseconds for it."""
+"""Asks the hub about requests that this node's memory cannot decide for certain; each waits some milliseconds."""
 
 # Theory of operation.
 #
@@ -285,7 +285,7 @@ class Asking:
     def _as_answered(
         self, request: AskedCost, cells: list[Cell], began_ns: int, asked_ns: int, patience: Patience
     ) -> Settled | None:
-        """Returns the decision if the hub has answered or this node has room; None if the request must wait on."""
+        """Decides if the hub has answered or this node has room; returns None if the request must go on waiting."""
         gate = self.gate
         settled = gate.settle(
             request.key, request.costs, DecidingRule.ALLOWANCE, refuse=False, counted=True, units=request.units
@@ -308,7 +308,7 @@ class Asking:
         return None
 
     def note_answer(self, request: AskedCost, cells: list[Cell], decision: Decision, began_ns: int) -> None:
-        """Counts the hub's answer, admitted or refused. After a refusal, no request of the key asks for a while."""
+        """Counts the hub's answer, admitted or refused. After a refusal, requests of the key do not ask for a time."""
         self.note("admitted" if decision.allowed else "refused", began_ns)
         certain = decision.certain
         if decision.allowed or (certain and all(table.meter.aligned for table in self._tables)):
@@ -317,7 +317,7 @@ class Asking:
             self._pause(request, cells, grows=not certain and not any(cell.at_hub for cell in cells))
 
     def at_once(self, request: AskedCost) -> Settled | None:
-        """Returns the decision if it is certain. In doubt returns None, and charges nothing."""
+        """Decides if the hub's answer could not change the decision; else (in doubt) charges nothing, returns None."""
         try:
             in_doubt = self.gate.in_doubt(request.key, request.costs)
         except Reentry:
@@ -333,7 +333,7 @@ class Asking:
         return self._decide(request, DecidingRule.MEMORY, counted=False)
 
     def _decide(self, request: AskedCost, rule: DecidingRule, *, counted: bool = True) -> Settled:
-        """Decides by `rule`, and returns the decision. `counted`: `join` has counted the cost as demand already."""
+        """Decides by `rule`, and returns the decision. `counted` means that `join` has added the cost to the demand."""
         try:
             settled = self.gate.settle(
                 request.key, request.costs, rule, refuse=True, counted=counted, units=request.units
@@ -381,7 +381,10 @@ class Asking:
 
 
 def checked_within_ns(within: object) -> int:
-    """Returns the longest time, in nanoseconds, that a request in doubt waits. Raises InvalidSetting."""
+    """Converts `within`, the seconds for which a request in doubt may ask the hub, to nanoseconds.
+
+    Raises InvalidSetting if it is out of range.
+    """
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 <= within <= WITHIN_MAX_S:
         raise InvalidSetting("within", within, f"must be a number of seconds from 0 (do not ask) to {WITHIN_MAX_S:g}")
     return round(within * SECOND_NS)

@@ -21,7 +21,7 @@ def hit_at_once(limiter: RateLimiter, key: str, cost: int, kind: str | None = No
 
 
 def for_any_node(limiter: Limiter, decision: Decision, key: str, cost: int = 1, kind: str | None = None) -> Decision:
-    """Returns a refusal, `decision`, with a `retry_after` in seconds after which probably any node admits the request.
+    """Returns the refusal `decision` with another `retry_after`: then probably any node admits the request.
 
     A client needs this time if its retry may reach another node. It is never shorter than that of `decision`. An
     admission is returned unchanged.
@@ -40,10 +40,10 @@ def cost_in_first_quota(limiter: Limiter, cost: int, kind: str | None) -> int:
 
 
 def left_in_doubt(limiter: Limiter, decision: Decision, key: str) -> int:
-    """Returns the cost that is still free on all nodes for `key`, in the quota that has refused the request.
+    """Returns how much is still free for `key`, on all nodes as far as this node knows, in the quota that has refused.
 
-    It is as far as this node knows. `decision.remaining` of a refusal is less than the request's cost, even if other
-    nodes have room.
+    Use it in place of `decision.remaining`, which for a refusal is less than the request's cost, even if other nodes
+    have room.
     """
     usage = limiter.usages(key).get(decision.binding)
     return decision.remaining if usage is None else max(decision.remaining, usage.limit - usage.total)

@@ -116,9 +116,9 @@ class LimitControl:
 
     @property
     def pauses(self) -> Pauses:
-        """Returns the pauses of keys that called servers have asked for. The first use creates them.
+        """Returns the keys with which no calls are made for a time, as servers have demanded. Made at the first use.
 
-        Raises LimitConflict if another limit has the name of their table.
+        Raises LimitConflict if another limit is called `name/pause`.
         """
         if self._pauses is None:
             self._pauses = Pauses(self.name, cast("Kernel", self._table.tables[0].kernel))
@@ -143,7 +143,7 @@ class LimitControl:
 
     @property
     def has_costs(self) -> bool:
-        """Whether any quota has a table of costs by kind."""
+        """Whether any quota declares a cost for each kind of request."""
         for table in self._table.own_tables:  # noqa: SIM110  # per request; faster than a generator
             if table.limit.costs is not None:
                 return True

@@ -128,7 +128,7 @@ def is_closed(limiter: Limiter) -> bool:
 
 
 def can_decide_together(limiters: Sequence[Limiter]) -> bool:
-    """Whether all limits belong to one agent, and no quota belongs to two of them."""
+    """Whether several limits can decide together: all belong to one agent, and no quota belongs to two of them."""
     tables = [table for limiter in limiters for table in limiter.control.tables]
     return len(set(map(id, tables))) == len(tables) and len({id(table.kernel) for table in tables}) == 1
 

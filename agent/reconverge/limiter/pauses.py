@@ -1,4 +1,4 @@
-"""Pauses: after a server has refused a call until some moment, all nodes make no calls with that key until then."""
+"""Pauses: if a server refuses calls with a key until some moment, no node makes calls with that key before then."""
 
 # Theory of operation.
 #

@@ -161,7 +161,7 @@ class Slot(Unique):
         return self
 
     def _end(self) -> None:
-        """Ends the block: gives the slot back. Logs if it was refused and the block ran without checking that."""
+        """Ends the block: gives the slot back. Logs a warning if it was refused, and the block ran without a check."""
         if not (self._seen or self._decision is None or self._decision.allowed):
             log_unseen(self._door.name, REMEDY)
         self.release()

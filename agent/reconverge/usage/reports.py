@@ -246,7 +246,7 @@ class UsageReports:
             self._shards[self._shard_of(key)].dirty.setdefault(key, set()).add(period)
 
     def _date_anew(self, row: UsageRow, hub_us: int, now_ns: int) -> None:
-        """Moves counts that the hub has refused for their date to the hub's present period.
+        """Moves counts into the hub's present period, because the hub has refused the period that they had.
 
         The part of the counts that the hub has merged before stays in the old period.
         """

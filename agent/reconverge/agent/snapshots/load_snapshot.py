@@ -76,7 +76,7 @@ class StackReport(Protocol):
 
 
 class ObservedStack(Protocol):
-    """The part of a stack of load shedding (`reconverge.shedding.Stack`) that consoles show."""
+    """The part of a stack of load shedders (`reconverge.shedding.Stack`) that consoles show."""
 
     @property
     def name(self) -> str:
@@ -90,7 +90,7 @@ class ObservedStack(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerLoad:
-    """The load of one layer of a stack of load shedders. `StackLoad.classes` gives the order of the counts."""
+    """The load of one layer of a stack of load shedders. Counts are by class, in the order of `StackLoad.classes`."""
 
     name: str
     switch: str
@@ -143,7 +143,7 @@ def observe(stack: ObservedStack) -> None:
 def load_of(host: str, at: float, tables: Mapping[str, Table]) -> LoadSnapshot | None:
     """Returns the load of this process at the time `at`, in seconds since 1970.
 
-    Returns None if the process has no stack of load shedding and no waiting request.
+    Returns None if the process has no stack of load shedders and no waiting request.
     """
     known = [stack for each in _stacks.valuerefs() if (stack := each()) is not None]
     waiting = {name: queued for name, table in tables.items() if (queued := queued_at(table))}
@@ -191,7 +191,7 @@ def _readings_of(readings: Mapping[str, float]) -> dict[str, float]:
 
 
 def encoded(snapshot: LoadSnapshot) -> bytes:
-    """Returns a snapshot as bytes for the hub. If they are too many, leaves out stacks from the end, then limits."""
+    """Returns a snapshot as bytes for the hub. If it is too long, leaves out stacks from the end, then limits."""
     said: dict[str, Any] = {"load": 1, **asdict(snapshot)}
     while True:
         payload = json.dumps(said, separators=(",", ":"), allow_nan=False).encode("ascii")

@@ -102,7 +102,7 @@ class Bridge:
         self.leaving = False
 
     def hear_wishes(self, shard: int, wishes: Wishes, *, sent_ns: int, now_ns: int) -> None:
-        """Stores the needs of keys: `wishes` is the region's hub's list of keys of one shard that need a loan."""
+        """Stores the needs of keys: `wishes` lists the keys of one shard of the region's hub that need a loan."""
         self._hear_home(shard, wishes.hub_us, wishes.generation, sent_ns=sent_ns, now_ns=now_ns)
         home = self._homes[shard]
         home.lease_us = max(home.lease_us, wishes.lease_us)
@@ -144,7 +144,7 @@ class Bridge:
         return due
 
     def hear_lent(self, shard: int, lending: LendCall, lent: Lent, *, sent_ns: int, now_ns: int) -> None:
-        """Stores the region's hub's answer to `lending`: how much of each loan the nodes of the region may hold.
+        """Stores `lent`, the answer of the region's hub to `lending`: how much of each loan nodes may hold.
 
         Until the answer comes, the bridge assumes the largest amount that the nodes may have got.
         """

@@ -1,1 +1,1 @@
-"""The answers of a limit that is on, in shadow or off, of a limit with bans, and of a limit whose quota is 0."""
+"""How a limit decides while it is on, in shadow or off, and if it has bans or a quota of 0."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OnWithBans(On):
-    """The answers of a limit that is on and that bans keys which it refuses too often.
+    """Answers for a limit that is on and bans keys that it refuses too often.
 
     Wrong arguments raise the same errors for a banned key as for any other.
     """
@@ -131,7 +131,7 @@ class OnWithBans(On):
         self._table.able(self._table.costs_of(cost, kind))
 
     def _is_certain_refusal(self, key: str, cost: int, kind: str | None) -> bool:
-        """Returns whether no node has room for this request. Only a refusal that is certain like this counts as one."""
+        """Returns whether no node has room for this request. Only such a refusal counts towards a ban."""
         answer = self._table.test(key, cost, kind)
         return not answer.allowed and answer.certain
 

@@ -72,7 +72,11 @@ _unheeded: Final[ContextVar[bool]] = ContextVar("reconverge_unheeded", default=F
 
 
 class BanTerms(NamedTuple):
-    """The terms of a limit's bans, as two limits: so many refusals in some time begin a ban, and it lasts so long."""
+    """The two limits that define the bans of a limit.
+
+    The quota and the window of `refusals` are how many refusals, in which time, begin a ban. The window of `ban` is how
+    long a ban lasts.
+    """
 
     refusals: Limit
     ban: Limit
@@ -186,7 +190,7 @@ class Bans:
 
     @property
     def terms(self) -> BanTerms:
-        """Returns how many refusals begin a ban and how long it lasts, as declared."""
+        """Returns how many refusals begin a ban and how long the ban lasts, as declared."""
         return BanTerms(self._refusals.limit, self.table.limit)
 
     @property

@@ -1,4 +1,4 @@
-"""The answers of a limit to each method of a limiter, while it is on, in shadow or off."""
+"""Answers for a limit while it is on, in shadow or off: a class for each mode, with the methods of a limiter."""
 
 # A limit that is on must not pay for switches: `limiter.allow` is the compiled store's own method, and to read a flag
 # before it would take as long as the decision. So switching assigns another function to the attribute. Code that has

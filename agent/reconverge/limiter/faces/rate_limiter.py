@@ -231,8 +231,8 @@ class RateLimiter(Limiter):
     def reset(self, key: str) -> bool:
         """Deletes the use of `key`, and ends its ban: here at once, on all other nodes with their next exchange.
 
-        Returns False if this process has not counted the key. Then the other nodes reset it, too; a warning is logged
-        once, because requests may be counted by a key that is written differently.
+        Returns False if this process has not counted the key. The other nodes reset it nonetheless, and a warning is
+        logged once, because requests may be counted by a key that is written differently.
         """
         counted = self.control.has_counted(key)
         if not counted and not self._logged_reset:

@@ -42,9 +42,9 @@ class Patience:
     """Measures the time for which one request may still wait for the hub; standstills of this process do not count."""
 
     def __init__(self, shards: Sequence[ShardState], within_ns: int, began_ns: int, asked_ns: int) -> None:
-        """Starts measuring the wait of a request for answers of `shards`, for at most `within_ns` nanoseconds.
+        """Begins to measure. The request waits for answers of `shards`, and may wait for `within_ns` nanoseconds.
 
-        The request has waited since `began_ns`. Each report to the hub that is made after `asked_ns` contains it.
+        It has waited since `began_ns`. Reports to the hub that are made after `asked_ns` contain its question.
         """
         self._within_ns = within_ns
         self._until_ns = began_ns + within_ns + LOST_MAX_NS
