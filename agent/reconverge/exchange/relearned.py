@@ -1,7 +1,7 @@
 """Detects from an answer that the hub, which has lost its data, grants allowances of strict limits again.
 
 After a loss of data the hub grants nothing on a strict limit for some time. Each node estimates that time, so that it
-neither asks in vain nor sends clients away for too short a time. The hub may grant again before that: an operator has
+neither asks in vain nor makes clients come back too early. The hub may grant again before that: an operator has
 accepted the loss, or the node has noticed the loss late. An answer that raises an allowance above the reported one
 shows that the hub grants again.
 """

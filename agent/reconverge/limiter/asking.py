@@ -16,10 +16,10 @@
 #     for a hub that is too far    the last round trip and the best recent one are longer than the request would wait
 #                                  (the first round trip does not count, as it opens the connection)
 #     for a hub that learns        it has lost its data, and grants nothing before all nodes have reported
-#     for what was refused just    after a refusal in doubt, requests of the key do not ask for a pause, of one sync
-#     now                          interval at first and of eight at most: other nodes need so long to give back what
-#                                  they hold. After a certain refusal the pause is one interval if use fades, or all
-#                                  nodes would ask about each request that becomes free. A smaller cost may ask during a
+#     for what was refused just    a refusal in doubt begins a pause in which no request of the key asks: one sync
+#     now                          interval at first, eight at most, as other nodes need so long to give back what they
+#                                  hold. After a certain refusal the pause is one interval if use fades, or all nodes
+#                                  would ask about each request that becomes free. A smaller cost may ask during a
 #                                  pause, and no pause outlasts the window
 #     in an event loop's thread    it would hold up the loop; also not in a signal handler or a finalizer, which
 #                                  interrupts what the answer may depend on
@@ -308,7 +308,7 @@ class Asking:
         return None
 
     def note_answer(self, request: AskedCost, cells: list[Cell], decision: Decision, began_ns: int) -> None:
-        """Counts the hub's answer, admitted or refused. After a refusal, requests of the key do not ask for a time."""
+        """Counts the hub's answer. A refusal begins a pause, in which no request of the key asks the hub."""
         self.note("admitted" if decision.allowed else "refused", began_ns)
         certain = decision.certain
         if decision.allowed or (certain and all(table.meter.aligned for table in self._tables)):

@@ -1,1 +1,1 @@
-"""How a limit decides while it is on, in shadow or off, and if it has bans or a quota of 0."""
+"""Classes that decide for a limit while it is on, in shadow or off, and if it has bans or a quota of 0."""
