@@ -141,7 +141,7 @@ def test_several_quotas_change_in_one() -> None:
         (Limit(10**8, 1, algorithm="smooth-bursty"), Limit(10**12, 1, algorithm="smooth-bursty"), "in whole requests"),
         (Limit(5, 1, algorithm="smooth-warming-up", warmup=2), "5/s warmup 3s", "warmup=2"),
         (Limit(5, 1, algorithm="smooth-warming-up", warmup=2), "6/s", "needs a warmup"),
-        ("10/minute; 100/hour", "10/minute", "must keep them"),
+        ("10/minute; 100/hour", "10/minute", "must keep its quotas"),
         ("10/minute; 100/hour", "100/hour; 10/minute", "window=60"),
         ("10/minute", "none", "none"),
     ],
