@@ -140,7 +140,7 @@ def test_the_search_finds_what_it_looks_for(own_redis: RedisServer) -> None:
 
     async def careless() -> str:
         try:
-            await hub._connected().execute_command("PING")
+            await hub._connection.client(2.0, connections_max=1).execute_command("PING")
         except Exception as error:  # noqa: BLE001  # whatever it is, its traceback is what matters
             return _everything_about(error)
         finally:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import cache
 from typing import Any, Final, Protocol
 
+import redis
 from redis.exceptions import ResponseError
 
 from reconverge.clock import SECOND_NS, SystemClock
@@ -131,6 +132,12 @@ def timed_kind(kind: type[Any]) -> type[Any]:
     return type(kind.__name__, (kind,), {"_connect": connect})
 
 
+@cache
+def _readers() -> dict[object, Callable[[Any], object]]:
+    """Returns redis-py's functions that make of a raw reply what its clients return, by command; few have any."""
+    return dict(redis.Redis(protocol=2).response_callbacks)
+
+
 class BlockingServer:
     """A single server, for one thread. Implements `Servers`; `talk` works without an event loop.
 
@@ -209,7 +216,7 @@ class BlockingServer:
         self._connected = True
 
     def _talk(self, command: tuple[object, ...]) -> Generator[None, None, object]:
-        """Sends a command, and returns the reply; yields each time that it has waited for TURN_S.
+        """Sends a command, and returns the reply as redis-py's clients do; yields after each TURN_S of waiting.
 
         If no reply comes, closes the connection, as a late reply would be taken for the reply to a later command.
         """
@@ -221,7 +228,9 @@ class BlockingServer:
                 if _now_s() >= until_s:
                     raise TimeoutError("no answer within the time for it")
                 yield
-            return connection.read_response()
+            reply = connection.read_response()
+            read = _readers().get(command[0])
+            return reply if read is None else read(reply)
         except ResponseError as error:
             if from_wrong_server(error):
                 self._drop()

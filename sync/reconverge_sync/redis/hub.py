@@ -348,7 +348,11 @@ class RedisHub:
         )
 
     async def diagnose(self) -> Diagnosis:
-        return await RedisDiagnosis(self._target(client=self._connected())).run()
+        client = self._connection.client(self._settings.timeout_s, connections_max=1)
+        try:
+            return await RedisDiagnosis(self._target(client=client)).run()
+        finally:
+            await client.aclose()
 
     def _target(
         self, place: Place | None = None, *, client: redis.asyncio.Redis, shard: int = 0, clustered: bool = False
@@ -398,12 +402,6 @@ class RedisHub:
         problem = as_unavailable(error, secrets=self._connection.secrets)
         problem.__cause__ = error if isinstance(error, NoScriptError) else None
         return problem
-
-    def _connected(self) -> redis.asyncio.Redis:
-        """Returns the client for this process and event loop; makes it if there is none."""
-        server = self._per_loop.get()
-        assert isinstance(server, OneServer)
-        return server.client
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown!r}, namespace={self._settings.namespace!r})"

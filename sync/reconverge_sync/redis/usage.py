@@ -246,9 +246,8 @@ class RedisAddresses:
 
     async def sketches(self, hour: int, shard: int, secret: bytes) -> Mapping[str, bytes]:
         found = await self._ask("HGETALL", self._key(hour, shard, secret), shard=shard)
-        pairs = found.items() if isinstance(found, Mapping) else zip(found[::2], found[1::2], strict=True)
         try:
-            return {_identity(name): _checked_sketch(sketch) for name, sketch in pairs if name[:1] == b"i"}
+            return {_identity(name): _checked_sketch(sketch) for name, sketch in _pairs(found) if name[:1] == b"i"}
         except ValueError as error:
             when = Period(HOUR, hour)
             problem = f"the sketches of addresses of {when} in shard {shard} cannot be read: {str(error)[:200]}"

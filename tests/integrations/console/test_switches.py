@@ -23,6 +23,7 @@ from tests.integrations.console.conftest import SECRET
 from tests.support.console import HOME, TOKENS, WRITER, Browser
 from tests.support.fixtures.agents import MakeAgent
 from tests.support.published import post, sealed_now
+from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
 PLANS: dict[str, Any] = {
@@ -79,6 +80,17 @@ def test_one_limit_is_switched_by_itself(client: Browser, agent: Agent) -> None:
 
     assert {} == turn(client, to=None, limit="login")["limits"]
     eventually(lambda: in_force([agent]) == {"on"}, "the limit to be on")
+
+
+def test_one_limit_is_switched_by_a_console_at_a_redis(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """The agent of the console has a thread of its own, which exchanges without an event loop."""
+    redis_server.command("FLUSHALL")
+    agent = make_agent(redis_server.url, namespace="shop", settings_secret=SECRET)
+    agent.limit("login", "2/hour").hit("ada")
+    with Browser(console(agent, tokens=TOKENS, settings_secret=SECRET)) as client:
+        assert {"login": "shadow"} == turn(client, to="shadow", limit="login")["limits"]
+
+    eventually(lambda: in_force([agent]) == {"shadow"}, "the limit to be in shadow")
 
 
 def test_every_limit_that_is_shown_is_switched(client: Browser, agent: Agent) -> None:
