@@ -83,7 +83,7 @@ function showNodes() {
     for (const ground of each.grounds) health.push(element("small", ground));
     const name = [element("span", `${each.host}:${each.pid}`), element("small", each.name)];
     return row([name, "name"], [health], [seconds(each.staleness), "number"], [seconds(each.round_trip), "number"],
-      [number(each.keys), "number"], [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"],
+      [number(each.keys), "number"], [perSecond(each.admitted_per_s), "number"], [perSecond(each.refused_per_s), "number"],
       [each.policies.join(", ")]);
   }), 8, "No node has reported itself yet. Nodes without keys take up to ten seconds.");
 }
@@ -98,7 +98,17 @@ function sayIdle(id, limits) {
 }
 
 const nameOf = (each) => [element("strong", each.name), element("small", `${readable(each.said)}, ${each.policy}`)];
-const exposureOf = (each) => (each.exposure === null ? "no bound" : each.bound ? `${number(each.exposure)}\u00a0now, ${number(each.bound)}\u00a0at\u00a0worst` : "none");
+
+// While the hub does not answer, it is not known what nodes do, and only bounds hold.
+const away = (view) => view.scope === "fleet" && view.problem !== "";
+const perSecond = (value) => (away(fleet) ? "–" : some(value));
+
+function exposureOf({ exposure, bound }) {
+  if (exposure === null) return "no bound";
+  if (!bound) return "none";
+  if (away(fleet)) return `not known; at\u00a0most\u00a0${number(bound)}`;
+  return exposure === bound ? `${number(bound)}\u00a0now\u00a0and\u00a0at\u00a0worst` : `${number(exposure)}\u00a0now, ${number(bound)}\u00a0at\u00a0worst`;
+}
 
 function showLimits() {
   fill("rows-limits", asksOf(fleet.limits).map((each) => {
@@ -108,9 +118,9 @@ function showLimits() {
     if (each.in_use !== null) name.push(element("small", `${number(each.in_use)} in progress on all nodes`));
     const exposed = [element("span", exposureOf(each))];
     if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
-    const refused = [element("span", some(each.refused_per_s)), element("small", each.refused ? `${number(each.refused)} in all` : "")];
+    const refused = [element("span", perSecond(each.refused_per_s)), element("small", each.refused ? `${number(each.refused)} in all` : "")];
     if (each.would_refuse) refused.push(element("small", `${number(each.would_refuse)} in shadow`));
-    const admitted = [element("span", some(each.admitted_per_s)), element("small", each.admitted ? `${number(each.admitted)} in all` : "")];
+    const admitted = [element("span", perSecond(each.admitted_per_s)), element("small", each.admitted ? `${number(each.admitted)} in all` : "")];
     return row([name, "name"], [each.switch], [admitted, "number"], [refused, "number"],
       [spark(ofLimit(each), "minute"), "chart"], [spark(ofLimit(each), "hour"), "chart"], [exposed, "number"]);
   }), 7, "No limit was asked yet.");
@@ -204,7 +214,7 @@ function sayImpact() {
   const nodes = fleet.nodes.length;
   const refused = touched.reduce((sum, each) => sum + each.refused_per_s, 0);
   byId("confirm-title").textContent = to === "shadow" ? `Put ${one.name} into shadow mode?` : to ? `Turn ${one.name} ${to}?` : `Let each node decide about ${one.name}?`;
-  const effect = to === "off" || to === "shadow" ? ` Nothing is refused by ${touched.length === 1 ? "it" : "them"} any more; now that is ${number(refused)} requests a second.` : "";
+  const effect = to === "off" || to === "shadow" ? ` Nothing is refused by ${touched.length === 1 ? "it" : "them"} any more${away(fleet) ? "" : `; now that is ${number(refused)} requests a second`}.` : "";
   byId("confirm-said").textContent = `This is obeyed by ${plural(nodes, "node")}, for ${plural(touched.length, "limit")}.${effect}`;
   byId("confirm-yes").textContent = to === "shadow" ? "Put into shadow mode" : to ? `Turn ${to}` : "Let nodes decide";
 }
@@ -219,9 +229,9 @@ function turn(one, to) {
     if (dialog.returnValue !== "yes") return;
     try {
       published = await ask("switch", { to, limit: one.limit });
-      say("");
+      fail("");
     } catch (problem) {
-      say(problem.message);
+      fail(problem.message);
     }
     show();
   };
@@ -238,6 +248,12 @@ function current() {
 function say(problem) {
   byId("problem").hidden = !problem;
   byId("problem").textContent = problem;
+}
+
+// The error of an action stays until it is dismissed or an action succeeds; the state of the fleet does not replace it.
+function fail(problem) {
+  byId("failed").hidden = !problem;
+  byId("failed-said").textContent = problem;
 }
 
 function show() {
@@ -310,7 +326,7 @@ async function begin() {
     explain();
     byId("sign-out").hidden = !session.signs_out;
     for (const name of ["switches", "contracts", "audit"]) byId(`${name}-link`).hidden = !session.switches;
-    if (session.switches) published = await ask("switches").catch((problem) => { say(problem.message); return null; });
+    if (session.switches) published = await ask("switches").catch((problem) => { fail(problem.message); return null; });
   } catch (problem) {
     say(problem.message);
     return;
@@ -320,6 +336,7 @@ async function begin() {
   const leave = () => remember(session.namespace);
   addEventListener("pagehide", leave);
   byId("sign-out").addEventListener("submit", () => { removeEventListener("pagehide", leave); forget(); });
+  byId("dismiss").addEventListener("click", () => fail(""));
   byId("find").addEventListener("submit", (event) => {
     event.preventDefault();
     location.hash = `key?${new URLSearchParams({ limit: byId("find-limit").value, key: byId("find-key").value })}`;

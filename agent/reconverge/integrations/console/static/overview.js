@@ -74,7 +74,7 @@ const total = (tables, name) => tables.reduce((sum, each) => sum + each[name], 0
 
 function recordAll(view) {
   const lines = [[FLEET, view.nodes], ...view.limits.slice(0, LINES).map((each) => [ofLimit(each), [each]]), ...view.stacks.slice(0, LINES).map((each) => [ofStack(each), [each]])];
-  for (const [name, tables] of lines) record(name, view.at, total(tables, "admitted_per_s"), total(tables, "refused_per_s"));
+  if (!away(view)) for (const [name, tables] of lines) record(name, view.at, total(tables, "admitted_per_s"), total(tables, "refused_per_s"));
   const oldest = Math.floor(view.at / 60) - MINUTES;
   const shown = new Set(lines.map(([name]) => name));
   for (const [name, { minutes }] of kept.charts) if (minutes.at(-1)[0] <= oldest) kept.charts.delete(name);
@@ -87,7 +87,7 @@ function noticeChanges(view) {
   const limits = new Map(view.limits.map((each) => [each.name, each]));
   const note = (text) => kept.changes.unshift([view.at, text]);
   const noteAll = (names, word, one, several) => { if (names.length) note(names.length === 1 ? `${word} ${names[0]} ${one}.` : `${number(names.length)} ${word.toLowerCase()}s ${several}: ${names.join(", ")}.`); };
-  if (nodesBefore && !view.problem) {
+  if (nodesBefore && !away(view)) {
     const calls = (each) => `${each.host}:${each.pid} (${each.name})`;
     for (const [name, each] of nodes) {
       const before = nodesBefore.get(name);
@@ -108,7 +108,7 @@ function noticeChanges(view) {
       }
     }
   }
-  if (!view.problem && (nodesBefore || nodes.size)) [nodesBefore, limitsBefore] = [nodes, limits]; // nodes that come to an empty page were there
+  if (!away(view) && (nodesBefore || nodes.size)) [nodesBefore, limitsBefore] = [nodes, limits]; // nodes that come to an empty page were there
   kept.changes.length = Math.min(kept.changes.length, CHANGES);
 }
 
@@ -213,7 +213,10 @@ function figure(name, value, unit, said, className) {
   return made;
 }
 
+const figureNow = (name, value, unit, ...more) => (away(fleet) ? figure(name, "–", "", more[0]) : figure(name, number(value), unit, ...more));
+
 function stateOfFleet() {
+  if (away(fleet)) return figure("Fleet", number(fleet.nodes.length), fleet.nodes.length === 1 ? "node" : "nodes", "not heard of while the hub does not answer", "degraded");
   const states = {};
   for (const each of fleet.nodes) states[each.state] = (states[each.state] || 0) + 1;
   const named = Object.entries(states).map(([state, count]) => `${number(count)} ${state}`).join(", ");
@@ -226,7 +229,7 @@ function stateOfHub() {
   const cut = fleet.nodes.filter((each) => each.state === "silent" || each.state === "partitioned").length;
   const worst = (name) => Math.max(...heard.map((each) => each[name]));
   const times = heard.length ? `staleness up to ${seconds(worst("staleness"))}, exchanges up to ${seconds(worst("round_trip"))}` : "no node has had an answer";
-  const [state, className] = fleet.problem ? ["not seen", "partitioned"] : cut ? [`${number(cut)} of ${number(fleet.nodes.length)} cut off`, "partitioned"] : heard.length ? ["answers", "ready"] : ["silent", "degraded"];
+  const [state, className] = away(fleet) ? ["not seen", "partitioned"] : cut ? [`${number(cut)} of ${number(fleet.nodes.length)} cut off`, "partitioned"] : heard.length ? ["answers", "ready"] : ["silent", "degraded"];
   const names = [...new Set(fleet.nodes.map((each) => each.hub))];
   return figure("Hub", state, "", [times, ...names].join("; "), className);
 }
@@ -239,9 +242,9 @@ function showFigures() {
   const over = fleet.limits.filter((each) => each.overadmitted).length;
   const notes = [`of ${plural(fleet.limits.length + fleet.left_out, "limit")}`, ...(off ? [`${number(off)} off or in shadow`] : []), ...(over ? [`${number(over)} exceeded so far`] : [])];
   byId("figures").replaceChildren(stateOfFleet(), stateOfHub(),
-    figure("Admitted", number(admitted), "/s", "requests on all nodes"),
-    figure("Refused", number(refused), "/s", `${percent(refused, admitted + refused)} of requests`, refused ? "degraded" : ""),
-    figure("Refusing now", number(firing), firing === 1 ? "limit" : "limits", notes.join(", ")));
+    figureNow("Admitted", admitted, "/s", "requests on all nodes"),
+    figureNow("Refused", refused, "/s", away(fleet) ? "" : `${percent(refused, admitted + refused)} of requests`, refused ? "degraded" : ""),
+    figureNow("Refusing now", firing, firing === 1 ? "limit" : "limits", notes.join(", ")));
 }
 
 // Limits whose fullest key has used most of its quota come first.
@@ -255,7 +258,7 @@ function showExposed() {
     const exposed = [element("span", exposureOf(each))];
     if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
     return row([nameOf(each), "name"], [key ? [named(key)] : "–", "key"], [key ? useOf(key.used, key.capacity, each.name) : element("span", "no key is among the fullest", "quiet"), "use"],
-      [some(each.refused_per_s), "number"], [spark(ofLimit(each), "minute"), "chart"], [exposed, "number"]);
+      [perSecond(each.refused_per_s), "number"], [spark(ofLimit(each), "minute"), "chart"], [exposed, "number"]);
   }), 6, "No limit was asked yet.");
   sayIdle("exposed-idle", fleet.limits);
 }

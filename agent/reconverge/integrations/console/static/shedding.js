@@ -44,7 +44,7 @@ function showClasses(place, stack) {
     const text = came ? `${percent(each.refused_per_s, came)} just now` : `${percent(each.refused, each.admitted + each.refused)} so far`;
     const part = bar(each.refused_per_s, Math.max(came, 1e-9), `${each.name}: ${text}`);
     if (each.refused_per_s) part.className = "full";
-    return row([each.name, "name"], [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"],
+    return row([each.name, "name"], [perSecond(each.admitted_per_s), "number"], [perSecond(each.refused_per_s), "number"],
       [[element("span", text), part], "use"]);
   }), 4, "No request has come.");
   const none = stack.classes.filter((each) => !come.includes(each)).map((each) => each.name);
@@ -53,7 +53,7 @@ function showClasses(place, stack) {
 
 function showLayers(place, stack) {
   fill(`stack-${place}-layers`, stack.layers.map((each) => {
-    const refused = [element("span", some(each.refused_per_s))];
+    const refused = [element("span", perSecond(each.refused_per_s))];
     for (const [name, rate] of Object.entries(each.by_class)) if (rate) refused.push(element("small", `${name} ${number(rate)}`));
     if (each.would_refuse_per_s) refused.push(element("small", `${number(each.would_refuse_per_s)} in shadow`));
     const says = Object.entries(each.readings).map(([name, values]) => (READINGS[name] || ((found) => `${name} ${range(found, number)}`))(values));
@@ -68,7 +68,7 @@ function showProcesses(place, stack) {
     const slots = each.limit === null ? "–" : `${number(each.in_flight)} of ${number(each.limit)}`;
     return row([name, "name"], [each.limit === null ? slots : [element("span", slots), bar(each.in_flight, each.limit, `${slots} slots in use`)]],
       [each.pressure === null ? "–" : each.pressure.toFixed(2), "number"], [each.rejected_fraction ? percent(each.rejected_fraction, 1) : "–", "number"],
-      [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"]);
+      [perSecond(each.admitted_per_s), "number"], [perSecond(each.refused_per_s), "number"]);
   }), 6, "");
 }
 
@@ -106,7 +106,7 @@ function showShedding() {
     const came = stack.admitted_per_s + stack.refused_per_s;
     const slots = stack.limit === null ? "" : ` ${number(stack.in_flight)} of ${number(stack.limit)} slots are in use.`;
     const silent = stack.silent ? ` Silent: ${processes(stack.silent)} more.` : "";
-    byId(`stack-${place}-said`).textContent = `${number(stack.admitted_per_s)} admitted and ${number(stack.refused_per_s)} refused a second (${percent(stack.refused_per_s, came)}), in ${processes(stack.processes)}.${slots}${silent}`;
+    byId(`stack-${place}-said`).textContent = away(fleet) ? "What it does is not known while the hub does not answer." : `${number(stack.admitted_per_s)} admitted and ${number(stack.refused_per_s)} refused a second (${percent(stack.refused_per_s, came)}), in ${processes(stack.processes)}.${slots}${silent}`;
     byId(`stack-${place}-chart`).replaceChildren(...plots(ofStack(stack)));
     showClasses(place, stack);
     showLayers(place, stack);
@@ -115,5 +115,5 @@ function showShedding() {
   const held = fleet.limits.filter((each) => (each.in_use !== null && !idle(each)) || fleet.waiting[each.name]);
   fill("rows-slots", held.map((each) => row([nameOf(each), "name"],
     [some(each.in_use), "number"], [some(fleet.waiting[each.name]), "number"],
-    [some(each.admitted_per_s), "number"], [some(each.refused_per_s), "number"])), 5, "Nothing is in progress under a limit, and nothing waits.");
+    [perSecond(each.admitted_per_s), "number"], [perSecond(each.refused_per_s), "number"])), 5, "Nothing is in progress under a limit, and nothing waits.");
 }
