@@ -38,7 +38,7 @@ def apart(work: Coroutine[Any, Any, T]) -> T:
 def served(pages: Any, *others: Mount) -> Iterator[str]:
     """Yields the address of a console that is mounted under a prefix, beside other applications."""
     server = uvicorn_of(Starlette(routes=[*others, Mount(PREFIX, pages)]))
-    pages.state.pages.going_on = lambda: not server.should_exit
+    pages.state.pages.go_on_while(lambda: not server.should_exit)
     with running(server) as port:
         yield f"http://127.0.0.1:{port}{PREFIX}/"
 
