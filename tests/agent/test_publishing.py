@@ -9,14 +9,15 @@ import asyncio
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
 from reconverge import Agent
 from reconverge.agent.snapshots.snapshot import NodeSnapshot, decoded
 from reconverge.hooks import Refused
-from reconverge.hub.board import LOOK_NS
+from reconverge.hub.board import LEFT, LOOK_NS
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.registry import HubSettings
 from reconverge_sync.memory import MemoryHub
@@ -168,6 +169,40 @@ def test_an_agent_that_is_stopped_tells_hooks_no_more(make_agent: MakeAgent) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("hub_of", [lambda _: CountingHub(), lambda server: server.url], ids=["memory", "redis"])
+def test_a_node_that_is_stopped_says_so_in_place_of_its_snapshot(
+    make_agent: MakeAgent, redis_server: RedisServer, hub_of: Callable[[RedisServer], Any]
+) -> None:
+    """As with SIGTERM: consoles do not take it for one that is cut off; for as long as a console may be open unseen."""
+    redis_server.command("FLUSHALL")
+    hub = hub_of(redis_server)
+    board = RedisHub(hub, HubSettings("default", 5.0)) if isinstance(hub, str) else hub
+
+    def snapshots() -> dict[str, bytes]:
+        async def ask() -> dict[str, bytes]:
+            try:
+                return dict(await board.snapshots())
+            finally:
+                await board.close()
+
+        return asyncio.run(ask())
+
+    agent = make_agent(hub)
+    agent.limit("login", "5/minute").allow("ada")
+    asyncio.run(watched(board))
+    eventually(snapshots, "a snapshot")
+    (name,) = snapshots()
+    agent.stop()
+
+    assert {name: LEFT, f"{name}f": LEFT} == snapshots()
+
+
+async def watched(board: MemoryHub | RedisHub) -> None:
+    """Opens a console for a minute."""
+    await board.watch(keep_s=60.0)
+    await board.close()
+
+
 @pytest.mark.parametrize("console", [False, True], ids=["closed", "open"])
 def test_a_hub_that_fails_about_consoles_fails_nothing_else(make_agent: MakeAgent, *, console: bool) -> None:
     """Exchanges go on; the look is tried again."""

@@ -41,7 +41,7 @@ from tests.support.agents import net_at
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
-NOON_NS: Final = 1_800_000_000 * 10**9
+NOON_S: Final = 1_800_000_000
 HOUR: Final = Period("hour", 500_000)
 KEY: Final = UsageKey("ada", "login", "/")
 PAGE: Final = page_of(usage_field(KEY))
@@ -61,7 +61,7 @@ async def _findings(hub: RedisHub) -> list[object]:
 
 
 QUESTIONS: Final[dict[str, Question]] = {
-    "exchange": lambda hub: hub.exchange(trial_batch("ada", 1, hub_us=NOON_NS // 1000, leaving=True)),
+    "exchange": lambda hub: hub.exchange(trial_batch("ada", 1, hub_us=NOON_S * 1_000_000, leaving=True)),
     "totals": lambda hub: hub.totals(),
     "post": lambda hub: hub.post(b"settings", keep_s=60.0),
     "read": lambda hub: hub.read(bytes_max=100),
@@ -108,7 +108,7 @@ NO_QUESTIONS: Final = {"close", "hints", "shards", "usage", "ready_to_block", "e
 
 def hub_at(url: str, namespace: str) -> RedisHub:
     names = count(1)
-    return RedisHub(url, HubSettings(namespace, 5.0), clock=ManualClock(NOON_NS), new_name=lambda: f"{next(names)}")
+    return RedisHub(url, HubSettings(namespace, 5.0), clock=ManualClock(NOON_S), new_name=lambda: f"{next(names)}")
 
 
 def answers(hub: RedisHub, loop: asyncio.AbstractEventLoop, kind: type[object]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from reconverge.hub.port import Hub
 
 @runtime_checkable
 class Parting(Protocol):
-    """A follower with resources besides the hub, such as a connection of its own, that it must release at the end."""
+    """A follower with work to do at the end, such as to release a connection of its own."""
 
     async def part(self, timeout_s: float) -> None:
-        """Releases the follower's own resources within `timeout_s` seconds, because the exchanges end."""
+        """Does this work within about `timeout_s` seconds, because the exchanges end. The hub can still be asked."""
         ...
 
 

@@ -14,6 +14,7 @@
 #     console   watch ─────────── watch ─────────── (closed) ··· the mark ends
 #     node 1    look  look  snapshot  snapshot  snapshot  snapshot ··· look  look
 #     node 2    look  look  snapshot  snapshot  (cut off) ··· its last snapshot ends
+#     node 3    look  look  snapshot  LEFT (stopped)
 #
 # Everything has a bound: the bytes of a snapshot, the number of snapshots, and the time for which the hub keeps them.
 # No decision and no grant depends on them. The console trusts a snapshot no more than any text from outside, as each
@@ -36,6 +37,8 @@ once in that time."""
 SNAPSHOT_S: Final = 5.0
 """For how many seconds the hub keeps a snapshot. A node that leaves no new one in that time is cut off, or has
 ended."""
+LEFT: Final = b""
+"""What a node that ends leaves in place of a snapshot, for WATCH_S, so that a console does not take it for cut off."""
 SNAPSHOT_BYTES_MAX: Final = 16_384
 """The largest size of one snapshot, in bytes."""
 SNAPSHOTS_MAX: Final = 2000

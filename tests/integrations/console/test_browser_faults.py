@@ -46,10 +46,49 @@ def test_the_error_of_an_action_stays(page: Page, address: str, then: str) -> No
     expect(failed).to_have_count(0)
 
 
+TAKE: Final = """(changes) => {
+    stream.close();
+    stream = { readyState: EventSource.OPEN, close() {} };
+    take({ ...fleet, at: fleet.at + 1, ...changes });
+}"""
+
+
+def followed(page: Page, address: str) -> None:
+    """Opens the console, and waits until it shows all nodes and limits."""
+    sign_in(page, address, READER)
+    page.wait_for_function(FOLLOWED + " && !fleet.beginning && fleet.nodes.length === 3 && fleet.limits.length === 3")
+
+
+def test_until_nodes_have_left_snapshots_a_console_waits(page: Page, address: str) -> None:
+    """It shows no node as silent, and notes no change; a node leaves none unless it is watched."""
+    followed(page, address)
+    nodes = page.evaluate("fleet.nodes.map((each) => ({ ...each, state: 'silent' }))")
+    page.evaluate(TAKE, {"beginning": True, "nodes": nodes})
+
+    figures = page.locator("#figures")
+    expect(figures.locator("dd:not(.said-of)")).to_have_text([UNKNOWN] * 5)
+    expect(figures).to_contain_text("waiting for the first snapshots")
+    page.evaluate(
+        "(nodes) => take({ ...fleet, beginning: false, nodes })", [each | {"state": "ready"} for each in nodes]
+    )
+    expect(figures).to_contain_text("all are ready")
+    expect(page.locator("#rows-changes")).to_contain_text("Nothing has changed")
+
+
+def test_an_outage_of_the_hub_is_a_change_with_its_end(page: Page, address: str) -> None:
+    """An operator who looks later sees when it was."""
+    followed(page, address)
+    page.evaluate(TAKE, {"problem": "the hub does not answer (timeout)"})
+    page.evaluate("take({ ...fleet, problem: '' })")
+
+    changes = page.locator("#rows-changes")
+    expect(changes).to_contain_text("The console had no answer: the hub does not answer (timeout).")
+    expect(changes).to_contain_text("The hub answers the console again.")
+
+
 def test_what_cannot_be_known_without_the_hub_is_not_shown(page: Page, address: str) -> None:
     """Neither a rate nor a present exposure, of which only the bound holds; nor a point in a chart."""
-    sign_in(page, address, READER)
-    page.wait_for_function(FOLLOWED + " && fleet.limits.length === 3 && fleet.limits.some((each) => each.bound)")
+    followed(page, address)
     bound = page.evaluate("number(fleet.limits.find((each) => each.name === 'search').bound)")
     points = page.evaluate(
         """() => {

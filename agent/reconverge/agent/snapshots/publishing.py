@@ -29,7 +29,7 @@ from reconverge.agent.snapshots.top_keys import TopKeys
 from reconverge.clock import NEVER_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hooks import Hooks, Refused, SilentHooks
-from reconverge.hub.board import IDLE_LOOK_NS, LOOK_NS, SNAPSHOT_S
+from reconverge.hub.board import IDLE_LOOK_NS, LEFT, LOOK_NS, SNAPSHOT_S, WATCH_S
 from reconverge.hub.fallback.opening import hubs_in
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.port import Hub, SnapshotBoard
@@ -89,6 +89,8 @@ class Publishing:
         self._hasher = hasher
         self._feed: DenialFeed | None = None
         """Collects denials while a console is open; None while none is."""
+        self._watched: list[SnapshotBoard] = []
+        """The hubs with a snapshot of this node, as of the last look."""
         self.hidden = False
         """Whether this node sends no snapshots, because it is part of a console itself."""
         self.begin()
@@ -97,6 +99,7 @@ class Publishing:
         """Gives this node a new name for consoles, at the start and in a forked child."""
         self.name = token_hex(NAME_BYTES)
         self._close()
+        self._watched = []
         self._hubs = 1
         self.start_over()
 
@@ -122,19 +125,28 @@ class Publishing:
             return
         in_use = self._kernel.keys or self._feed is not None
         self._next_ns = self._clock.monotonic_ns() + (LOOK_NS if in_use else IDLE_LOOK_NS)
+        self._watched = []
         if cut_off:
             return
-        self._hubs, opened = len(boards), False
+        self._hubs = len(boards)
         for board in boards:
             # Exchanges log a hub that does not answer, and the next look is soon.
             with contextlib.suppress(HubUnavailable, TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    opened |= await self._look(board)
-        if not opened:
+                    if await self._look(board):
+                        self._watched.append(board)
+        if not self._watched:
             self._close()
 
-    async def part(self, timeout_s: float) -> None:  # noqa: ARG002  # see `Parting`
+    async def part(self, timeout_s: float) -> None:
+        """Replaces this node's snapshots by LEFT; a hub that does not answer has none of them for long."""
         self._close()
+        watched, self._watched = self._watched, []
+        for board in watched:
+            with contextlib.suppress(HubUnavailable, TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    for name in (self.name, self.name + load_snapshot.SUFFIX):
+                        await board.leave_snapshot(name, LEFT, keep_s=WATCH_S)
 
     async def _look(self, board: SnapshotBoard) -> bool:
         """Sends a snapshot to a hub if a console is open there. Returns whether one is. Raises HubUnavailable."""

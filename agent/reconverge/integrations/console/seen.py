@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -49,15 +49,30 @@ class SnapshotMemory(Generic[T]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._seen: dict[str, tuple[Seen[T], int]] = {}
-        """The nodes by name, each with the monotonic time at which its snapshot was last at the hub."""
+        """The nodes by name, each with the monotonic time since which it is silent, if it is."""
 
     def all(self) -> list[Seen[T]]:
         """Returns all remembered nodes, silent ones included."""
         return [seen for seen, _ in self._seen.values()]
 
-    def take(self, found: Mapping[str, T], now_ns: int) -> None:
-        """Stores `found`, the snapshots at the hub by node, and forgets nodes that have been silent for long."""
+    def begin(self, heard_by_ns: Callable[[T], int]) -> None:
+        """Counts no known node as silent before the monotonic time that `heard_by_ns` returns for its last snapshot.
+
+        To be called when watching begins anew, as nodes have left no snapshots meanwhile.
+        """
+        self._seen = {
+            name: (Seen(name, seen.newest), heard_by_ns(seen.newest)) for name, (seen, _) in self._seen.items()
+        }
+
+    def take(self, found: Mapping[str, T | None], now_ns: int) -> None:
+        """Stores `found`, the snapshots at the hub by node, and forgets nodes that have been silent for long.
+
+        None stands for a node that has ended, which is forgotten at once.
+        """
         for name, snapshot in found.items():
+            if snapshot is None:
+                self._seen.pop(name, None)
+                continue
             known = self._seen.get(name)
             before = None if known is None else known[0].newest
             if known is not None and before == snapshot:
@@ -67,7 +82,7 @@ class SnapshotMemory(Generic[T]):
             silent_s = (now_ns - there_ns) / SECOND_NS
             if silent_s > REMEMBERED_S:
                 del self._seen[name]
-            elif silent_s:
+            elif silent_s > 0:
                 self._seen[name] = Seen(name, seen.newest, seen.before, silent_s), there_ns
         silent = sorted((there_ns, name) for name, (seen, there_ns) in self._seen.items() if seen.silent_s)
         for _, name in silent[: max(0, len(self._seen) - self._most)]:

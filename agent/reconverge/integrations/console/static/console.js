@@ -99,14 +99,15 @@ function sayIdle(id, limits) {
 
 const nameOf = (each) => [element("strong", each.name), element("small", `${readable(each.said)}, ${each.policy}`)];
 
-// While the hub does not answer, it is not known what nodes do, and only bounds hold.
+// While the hub does not answer, and before nodes have left snapshots, it is not known what they do; only bounds hold.
 const away = (view) => view.scope === "fleet" && view.problem !== "";
-const perSecond = (value) => (away(fleet) ? "–" : some(value));
+const unknown = (view) => away(view) || view.beginning;
+const perSecond = (value) => (unknown(fleet) ? "–" : some(value));
 
 function exposureOf({ exposure, bound }) {
   if (exposure === null) return "no bound";
   if (!bound) return "none";
-  if (away(fleet)) return `not known; at\u00a0most\u00a0${number(bound)}`;
+  if (unknown(fleet)) return `not known; at\u00a0most\u00a0${number(bound)}`;
   return exposure === bound ? `${number(bound)}\u00a0now\u00a0and\u00a0at\u00a0worst` : `${number(exposure)}\u00a0now, ${number(bound)}\u00a0at\u00a0worst`;
 }
 
@@ -214,7 +215,7 @@ function sayImpact() {
   const nodes = fleet.nodes.length;
   const refused = touched.reduce((sum, each) => sum + each.refused_per_s, 0);
   byId("confirm-title").textContent = to === "shadow" ? `Put ${one.name} into shadow mode?` : to ? `Turn ${one.name} ${to}?` : `Let each node decide about ${one.name}?`;
-  const effect = to === "off" || to === "shadow" ? ` Nothing is refused by ${touched.length === 1 ? "it" : "them"} any more${away(fleet) ? "" : `; now that is ${number(refused)} requests a second`}.` : "";
+  const effect = to === "off" || to === "shadow" ? ` Nothing is refused by ${touched.length === 1 ? "it" : "them"} any more${unknown(fleet) ? "" : `; now that is ${number(refused)} requests a second`}.` : "";
   byId("confirm-said").textContent = `This is obeyed by ${plural(nodes, "node")}, for ${plural(touched.length, "limit")}.${effect}`;
   byId("confirm-yes").textContent = to === "shadow" ? "Put into shadow mode" : to ? `Turn ${to}` : "Let nodes decide";
 }

@@ -73,8 +73,11 @@ function record(name, at, admitted, refused) {
 const total = (tables, name) => tables.reduce((sum, each) => sum + each[name], 0);
 
 function recordAll(view) {
+  if (away(view) !== Boolean(kept.away)) kept.changes.unshift([view.at, away(view) ? `The console had no answer: ${view.problem}.` : "The hub answers the console again."]);
+  kept.away = away(view);
+  if (unknown(view)) return;
   const lines = [[FLEET, view.nodes], ...view.limits.slice(0, LINES).map((each) => [ofLimit(each), [each]]), ...view.stacks.slice(0, LINES).map((each) => [ofStack(each), [each]])];
-  if (!away(view)) for (const [name, tables] of lines) record(name, view.at, total(tables, "admitted_per_s"), total(tables, "refused_per_s"));
+  for (const [name, tables] of lines) record(name, view.at, total(tables, "admitted_per_s"), total(tables, "refused_per_s"));
   const oldest = Math.floor(view.at / 60) - MINUTES;
   const shown = new Set(lines.map(([name]) => name));
   for (const [name, { minutes }] of kept.charts) if (minutes.at(-1)[0] <= oldest) kept.charts.delete(name);
@@ -87,7 +90,7 @@ function noticeChanges(view) {
   const limits = new Map(view.limits.map((each) => [each.name, each]));
   const note = (text) => kept.changes.unshift([view.at, text]);
   const noteAll = (names, word, one, several) => { if (names.length) note(names.length === 1 ? `${word} ${names[0]} ${one}.` : `${number(names.length)} ${word.toLowerCase()}s ${several}: ${names.join(", ")}.`); };
-  if (nodesBefore && !away(view)) {
+  if (nodesBefore) {
     const calls = (each) => `${each.host}:${each.pid} (${each.name})`;
     for (const [name, each] of nodes) {
       const before = nodesBefore.get(name);
@@ -108,7 +111,7 @@ function noticeChanges(view) {
       }
     }
   }
-  if (!away(view) && (nodesBefore || nodes.size)) [nodesBefore, limitsBefore] = [nodes, limits]; // nodes that come to an empty page were there
+  if (nodesBefore || nodes.size) [nodesBefore, limitsBefore] = [nodes, limits]; // nodes that come to an empty page were there
   kept.changes.length = Math.min(kept.changes.length, CHANGES);
 }
 
@@ -213,9 +216,11 @@ function figure(name, value, unit, said, className) {
   return made;
 }
 
-const figureNow = (name, value, unit, ...more) => (away(fleet) ? figure(name, "–", "", more[0]) : figure(name, number(value), unit, ...more));
+const FIRST = "waiting for the first snapshots";
+const figureNow = (name, value, unit, ...more) => (unknown(fleet) ? figure(name, "–", "", more[0]) : figure(name, number(value), unit, ...more));
 
 function stateOfFleet() {
+  if (fleet.beginning) return figure("Fleet", "–", "", FIRST, "starting");
   if (away(fleet)) return figure("Fleet", number(fleet.nodes.length), fleet.nodes.length === 1 ? "node" : "nodes", "not heard of while the hub does not answer", "degraded");
   const states = {};
   for (const each of fleet.nodes) states[each.state] = (states[each.state] || 0) + 1;
@@ -225,6 +230,7 @@ function stateOfFleet() {
 }
 
 function stateOfHub() {
+  if (fleet.beginning) return figure("Hub", "–", "", FIRST, "starting");
   const heard = fleet.nodes.filter((each) => each.staleness !== null && each.state !== "silent");
   const cut = fleet.nodes.filter((each) => each.state === "silent" || each.state === "partitioned").length;
   const worst = (name) => Math.max(...heard.map((each) => each[name]));
@@ -243,7 +249,7 @@ function showFigures() {
   const notes = [`of ${plural(fleet.limits.length + fleet.left_out, "limit")}`, ...(off ? [`${number(off)} off or in shadow`] : []), ...(over ? [`${number(over)} exceeded so far`] : [])];
   byId("figures").replaceChildren(stateOfFleet(), stateOfHub(),
     figureNow("Admitted", admitted, "/s", "requests on all nodes"),
-    figureNow("Refused", refused, "/s", away(fleet) ? "" : `${percent(refused, admitted + refused)} of requests`, refused ? "degraded" : ""),
+    figureNow("Refused", refused, "/s", unknown(fleet) ? "" : `${percent(refused, admitted + refused)} of requests`, refused ? "degraded" : ""),
     figureNow("Refusing now", firing, firing === 1 ? "limit" : "limits", notes.join(", ")));
 }
 

@@ -106,7 +106,7 @@ function showShedding() {
     const came = stack.admitted_per_s + stack.refused_per_s;
     const slots = stack.limit === null ? "" : ` ${number(stack.in_flight)} of ${number(stack.limit)} slots are in use.`;
     const silent = stack.silent ? ` Silent: ${processes(stack.silent)} more.` : "";
-    byId(`stack-${place}-said`).textContent = away(fleet) ? "What it does is not known while the hub does not answer." : `${number(stack.admitted_per_s)} admitted and ${number(stack.refused_per_s)} refused a second (${percent(stack.refused_per_s, came)}), in ${processes(stack.processes)}.${slots}${silent}`;
+    byId(`stack-${place}-said`).textContent = unknown(fleet) ? "What it does now is not known." : `${number(stack.admitted_per_s)} admitted and ${number(stack.refused_per_s)} refused a second (${percent(stack.refused_per_s, came)}), in ${processes(stack.processes)}.${slots}${silent}`;
     byId(`stack-${place}-chart`).replaceChildren(...plots(ofStack(stack)));
     showClasses(place, stack);
     showLayers(place, stack);
