@@ -6,11 +6,13 @@ Method: several agents at one hub, in memory, on a real Redis and behind a fallb
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from reconverge import Agent, FleetUsage, InvalidKey, InvalidSetting
 from reconverge.hub.port import Hub
+from reconverge.hub.reading import KeyQuestion, KeyReadings
 from reconverge_sync.memory import MemoryHub
 from tests.support.agents import introduce
 from tests.support.fixtures.agents import MakeAgent
@@ -63,6 +65,25 @@ def test_what_lies_on_allowances_is_told(make_agent: MakeAgent, redis_server: Re
     told = ask(agent)
 
     assert 0 < told.allowances <= told.left
+
+
+class SpentHub(MemoryHub):
+    """A hub at which 98 of 100 are used, by nodes that have allowances of 4 and have gone beyond others."""
+
+    async def read_keys(self, shard: int, questions: Sequence[KeyQuestion]) -> KeyReadings:
+        """Answers with more on allowances than is left."""
+        found = await super().read_keys(shard, questions)
+        return found._replace(keys=tuple(each._replace(used=98, allowances=4, capacity=100) for each in found.keys))
+
+
+def test_allowances_are_no_more_than_what_is_left(make_agent: MakeAgent) -> None:
+    """A part of what is left is no more than that: what other nodes have used beyond their allowances is gone."""
+    agent = make_agent(SpentHub())
+    agent.limit("login", HOURLY).allow("ada")
+
+    told = ask(agent)
+
+    assert (98, 2, 2) == (told.used, told.left, told.allowances)
 
 
 def test_a_full_key_says_when_it_is_free_again(make_agent: MakeAgent, redis_server: RedisServer) -> None:

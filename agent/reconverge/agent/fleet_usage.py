@@ -133,10 +133,11 @@ async def read_declared(limits: Mapping[str, Limit], key: str, hub: Hub, namespa
 
 def _fleet_usage(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
     used, limit = -(-reading.used // table.unit), reading.capacity // table.unit
+    left = max(0, limit - used)
     return FleetUsage(
         used=used,
-        left=max(0, limit - used),
-        allowances=reading.allowances // table.unit,
+        left=left,
+        allowances=min(reading.allowances // table.unit, left),
         limit=limit,
         nodes=reading.nodes,
         next_free=max(0, reading.free_us - hub_us) / SECOND_US,
@@ -147,10 +148,11 @@ def _fleet_usage(table: Table, reading: KeyReading, hub_us: int) -> FleetUsage:
 
 def _known_here(table: Table, key: str, problem: str) -> FleetUsage:
     usage, decision = table.usage(key), table.test(key)
+    left = max(0, usage.limit - usage.total)
     return FleetUsage(
         used=usage.total,
-        left=max(0, usage.limit - usage.total),
-        allowances=max(0, usage.allowance - usage.own),
+        left=left,
+        allowances=min(max(0, usage.allowance - usage.own), left),
         limit=usage.limit,
         nodes=1,
         next_free=0.0 if decision.allowed else decision.retry_after,

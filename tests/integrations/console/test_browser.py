@@ -94,6 +94,7 @@ def test_an_operator_sees_what_was_used_over_time(page: Page, address: str) -> N
     sign_in(page, address, READER)
     page.get_by_role("link", name="Usage").click()
     expect(page.locator("#usage-said")).to_contain_text("All customers, all limits: cost")
+    expect(page.locator("#usage-said")).to_contain_text("charges refused in 24 hours. A request is charged to each of")
     expect(page.locator("#rows-usage tr")).to_have_count(12)
     expect(page.locator("#usage-idle")).to_have_text("Nothing was used in the other 12 hours.")
     expect(page.locator("svg.bars rect.admitted")).to_have_count(24)

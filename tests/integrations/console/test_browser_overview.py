@@ -18,6 +18,7 @@ from tests.support.console import READER, WRITER
 pytestmark = pytest.mark.slow
 
 PHONE: Final[Any] = {"width": 390, "height": 844}
+INVITE: Final = "invite-of-a-customer-by-another-customer-to-a-team-of-a-company"
 ZEROS: Final = """() => [...document.querySelectorAll("main tbody tr")]
     .map((row) => [...row.querySelectorAll("td.number")].map((cell) => cell.innerText.trim()))
     .filter((cells) => cells.length > 1 && cells.every((text) => /^[0.,]*0( .?s| %)?$/.test(text)))"""
@@ -28,10 +29,10 @@ PAGES: Final = ("overview", "nodes", "limits", "keys", "shedding", "usage", "swi
 def exceeded(fleet: list[Agent]) -> None:
     """A limit that each node has admitted once of, although all together may once; and one that is not asked."""
     for each in fleet:
-        each.limit("invite", "1/hour", policy="available")
+        each.limit(INVITE, "1/hour", policy="available")
         each.limit("unused", "9/hour")
     for each in fleet:
-        each.limiter("invite").hit("ada")
+        each.limiter(INVITE).hit("ada")
 
 
 def test_the_first_page_shows_fleet_hub_refusals_and_exposed_limits(page: Page, address: str) -> None:

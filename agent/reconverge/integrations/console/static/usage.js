@@ -15,7 +15,7 @@ function bars(points, what) {
   const refusedOf = (each) => (what === "requests" ? each.refused : 0);
   const most = Math.max(1, ...points.map((each) => each[what] + refusedOf(each)));
   const wide = 100 / points.length;
-  const said = `${what === "cost" ? "cost" : "requests admitted and refused"}, from ${points[0].name} to ${points[points.length - 1].name}; at most ${number(most)}`;
+  const said = `${what === "cost" ? "cost" : "charges admitted and refused"}, from ${points[0].name} to ${points[points.length - 1].name}; at most ${number(most)}`;
   const made = drawing("svg", { class: "bars", viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": said });
   points.forEach((each, place) => {
     const admitted = (40 * Math.max(0, each[what])) / most;
@@ -57,7 +57,7 @@ async function showUsage(asked) {
     const cells = (each) => ["cost", "requests", "refused"].map((name) => [some(each[name]), "number"]);
     const used = [...points].reverse().filter((each) => each.cost || each.requests || each.refused);
     const span = plural(points.length, answer.period);
-    const sums = used.length ? `cost ${number(sum("cost"))}, ${number(sum("requests"))} admitted and ${number(sum("refused"))} refused in ${span}.` : `nothing was recorded in ${span}. Guards and contracts record use by a meter alone.`;
+    const sums = used.length ? `cost ${number(sum("cost"))}, ${plural(sum("requests"), "charge")} admitted and ${plural(sum("refused"), "charge")} refused in ${span}. A request is charged to each of its limits.` : `nothing was recorded in ${span}. Guards and contracts record use by a meter alone.`;
     byId("usage-said").textContent = `${wanted.identity || "All customers"}, ${wanted.limit || "all limits"}: ${sums}`;
     byId("usage-chart").replaceChildren(...(used.length ? bars(points, what) : []));
     fill("rows-usage", used.map((each) => row([each.name, "when"], ...cells(each))), 4, "Nothing was recorded.");
