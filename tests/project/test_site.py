@@ -183,6 +183,32 @@ def test_the_navigation_has_one_row_on_a_laptop_and_words_on_a_telephone(built: 
     assert '"On this page "' == words
 
 
+def test_long_names_of_tests_stay_in_their_column(built: Path) -> None:
+    """Beside the code of a page of Python, and in the table of promises, whose sentences have room beside them."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]).new_page()
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto((built / parsed_test(built)).as_uri())
+        wider = page.locator(".bs-sidebar .nav-link").evaluate_all(
+            "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).length"
+        )
+        page.goto((built / "reference" / "promises" / "index.html").as_uri())
+        narrowest = page.locator(".col-md-9 table td:first-child:not([colspan])").evaluate_all(
+            "(all) => Math.min(...all.map((each) => each.clientWidth))"
+        )
+
+    assert 0 == wider
+    assert narrowest >= 200
+
+
+def parsed_test(built: Path) -> Path:
+    """Returns the page of a file of tests with long names, in the site."""
+    (found,) = built.rglob("test_asking.py/index.html")
+    return found.relative_to(built)
+
+
 def shown_of(built: Path, name: str) -> set[str]:
     """Which parts of a class the API reference shows."""
     return {found[1] for each in parsed(built / API).ids if (found := re.fullmatch(rf"{re.escape(name)}\.(\w+)", each))}

@@ -132,10 +132,11 @@ class AnswerStats:
             self.recent.append(seconds)
         if answer.status is not Status.MERGED:
             return
-        if self.has_hooks:
-            names = [limit.name for limit in batch.limits]
-            self.refused_keys.extend((names[report.limit], report.key) for report in batch.cells if report.ask > 0)
         cells: Sequence[Cell] = getattr(batch.cells, "cells", ())
+        if self.has_hooks:
+            # By the limit's own name, which differs from the reported one if it is the quota of a plan in contracts.
+            asking = ((cell, report.key) for cell, report in zip(cells, batch.cells, strict=False) if report.ask > 0)
+            self.refused_keys.extend((cell.table.name, key) for cell, key in asking)
         answers: Sequence[CellAnswer] = ()
         for number, cell in enumerate(cells):
             table, capacity = cell.table, cell.capacity

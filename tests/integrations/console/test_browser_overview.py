@@ -134,6 +134,72 @@ def test_a_limit_without_exposure_has_another_reason(page: Page, address: str) -
     assert "1 over: requests have cost more than was reserved for them, or the quota was lowered." == reason
 
 
+WRITTEN: Final = {
+    "spoken('10/2678400s (sliding-window)')": "10 in 31 days (sliding-window)",
+    "spoken('1000/60s')": "1000/minute",
+    "spoken('2 in flight')": "2 in flight",
+    "seconds(60)": "60 s",
+    "seconds(1.24)": "1.2 s",
+    "titleOf({ name: 'api@1000/60s~17e3441c', said: '1000/60s' })": "api, 1000/minute",
+    "titleOf({ name: 'api#daily', said: '9/86400s' })": "api#daily",
+    "exposureOf({ exposure: 63, bound: 63 })": "63 now and at worst".replace(" ", "\N{NO-BREAK SPACE}"),
+    "leftOf({ used: 0, remaining: 1100, at_once: 1000 })": "0 of 1,000 used, 1,000 left, and 100 more are tolerated",
+    "leftOf({ used: 4, remaining: 6, at_once: 10 })": "4 of 10 used, 6 left",
+    "leftOf({ used: 1050, remaining: 50, at_once: 1000 })": "1,050 of 1,000 used, 0 left, and 50 more are tolerated",
+    "whyMore({ used: 1050, remaining: 50, at_once: 1000 })": "50 over, which is tolerated.",
+    "bar(5, 5, '').className": "full",
+    "bar(539, 600, '').className": "",
+    "bar(540, 600, '').className": "near",
+    "bar(540, 600, '', { refuses: true }).className": "full",
+    "bar(6, 5, '', { enforced: false }).className": "neutral",
+    "overOf({ overadmitted: 2 })[0].textContent": "exceeded by 2 so far",
+}
+"""What the page writes, by the expression that writes it."""
+
+
+def test_numbers_and_names_are_written_for_readers(page: Page, address: str) -> None:
+    """Without hashes, and with the colour and the words that say what they mean."""
+    sign_in(page, address, READER)
+    page.wait_for_function(FOLLOWED + " && !fleet.beginning")
+
+    assert WRITTEN == {each: page.evaluate(each) for each in WRITTEN}
+
+
+def test_ten_limits_are_on_the_first_page_and_a_link_leads_to_all(page: Page, address: str) -> None:
+    """What has changed stands above them."""
+    sign_in(page, address, READER)
+    page.wait_for_function(FOLLOWED + " && fleet.limits.length === 3")
+    page.evaluate(
+        """() => {
+            stream.close();
+            stream = { readyState: EventSource.OPEN, close() {} };
+            const more = [...Array(9).keys()].map((each) => ({ ...fleet.limits[0], name: `more-${each}` }));
+            take({ ...fleet, limits: [...fleet.limits, ...more] });
+        }"""
+    )
+
+    expect(page.locator("#rows-exposed tr")).to_have_count(10)
+    assert page.evaluate(
+        "byId('rows-changes').getBoundingClientRect().top < byId('rows-exposed').getBoundingClientRect().top"
+    )
+    page.get_by_role("link", name="All 12 limits").click()
+    expect(page.locator("#rows-limits tr")).to_have_count(12)
+
+
+def test_a_series_of_zeros_is_no_line(page: Page, address: str) -> None:
+    """It would say as much as the axis does."""
+    sign_in(page, address, READER)
+    page.wait_for_function(FOLLOWED)
+    drawn = page.evaluate(
+        """() => {
+            for (const ago of [3, 2, 1]) record("y", fleet.at - ago, 4, 0);
+            return chart("y", "minute", "spark").drawn;
+        }"""
+    )
+
+    assert ["admitted"] == drawn
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -108,7 +108,10 @@ def test_of_a_key_that_several_nodes_know_the_most_used_counts() -> None:
 def test_the_newest_denials_come_first_and_there_are_so_many() -> None:
     """Of all nodes together."""
     nodes = [
-        seen(f"{node:x}", denials=tuple(Denial(10.0 * each + node, "login", 1, ()) for each in range(20)))
+        seen(
+            f"{node:x}",
+            denials=tuple(Denial(10.0 * each + node, "login", 1, (f"{node}-{each}",)) for each in range(20)),
+        )
         for node in range(4)
     ]
 
@@ -117,6 +120,28 @@ def test_the_newest_denials_come_first_and_there_are_so_many() -> None:
     assert DENIALS_SHOWN_MAX == len(moments)
     assert sorted(moments, reverse=True) == moments
     assert 193.0 == moments[0]
+
+
+def test_denials_of_a_limit_and_key_are_one_with_their_sum_and_the_last_moment() -> None:
+    """A key that is refused all the time would else fill the list alone."""
+    nodes = [
+        seen("a1", denials=(Denial(10.0, "login", 2, ("ada",)), Denial(30.0, "login", 3, ("ada",)))),
+        seen("b2", denials=(Denial(20.0, "login", 5, ("ada",)), Denial(25.0, "login", 7, ("bob",)))),
+    ]
+
+    assert [(30.0, 10, ["ada"]), (25.0, 7, ["bob"])] == [
+        (each["at"], each["count"], each["keys"]) for each in view_of(nodes)["denials"]
+    ]
+
+
+def test_what_a_limit_in_shadow_lets_through_counts_as_admitted() -> None:
+    """It would have been refused, and was not."""
+    first = some_snapshot(at=100.0, limits=(replace(LIMIT, switch="shadow", admitted=10, would_refuse=5),))
+    then = (replace(LIMIT, switch="shadow", admitted=12, would_refuse=25),)
+
+    (limit,) = view_of([seen(before=first, at=102.0, limits=then)])["limits"]
+
+    assert (37, 25, 11.0) == (limit["admitted"], limit["would_refuse"], limit["admitted_per_s"])
 
 
 def test_nodes_that_declare_a_limit_otherwise_are_told_of() -> None:

@@ -141,6 +141,18 @@ def test_the_page_of_a_key_says_what_the_list_of_keys_says(client: Browser, agen
     assert (3, 5) == used(client, "api") == used(client, listed["limit"])
 
 
+def test_the_keys_of_denials_by_contracts_are_known(client: Browser, agent: Agent) -> None:
+    """Under the quota of the customer's plan, although the hub knows them by the name of the limit."""
+    contracts = Contracts(agent, PLANS)
+
+    def told() -> list[tuple[str, list[str]]]:
+        for _ in range(3):
+            contracts.ask_blocking("eve")
+        return [(each["limit"], each["keys"]) for each in shown_by(client, "denials") if each["keys"]]
+
+    eventually(lambda: told() == [("api@2/3600s", ["eve"])], "the refused customer")
+
+
 def shown_by(client: Browser, part: str) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = client.get("/state", headers=WRITES).json()[part]
     return shown

@@ -66,7 +66,7 @@ FIELDS: Final = {
 BODY_BYTES_MAX: Final = 4096
 FORM_FIELDS_MAX: Final = 8
 """The most fields of the sign-in form. It has one; some browsers and their extensions add a few."""
-SCRIPTS: Final = ("console.js", "contracts.js", "overview.js", "shedding.js", "usage.js")
+SCRIPTS: Final = ("console.js", "contracts.js", "overview.js", "shedding.js", "switches.js", "usage.js")
 STATIC: Final = {"console.css": "text/css", **dict.fromkeys(SCRIPTS, "text/javascript")}
 PAGES: Final = ("console.html", "sign_in.html", "my_limits.html", "no_link.html")
 UNKNOWN_TOKEN: Final = "This token is not known here."  # noqa: S105  # a sentence

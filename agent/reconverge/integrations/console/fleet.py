@@ -109,7 +109,8 @@ def _silence(silent_s: float) -> str:
 def _rates(node: Node, name: str | None = None) -> tuple[float, float]:
     """Returns the requests that a node admitted and refused per second between its two snapshots.
 
-    `name` selects one limit; None sums up all limits. Both numbers are 0.0 if the node has only one snapshot.
+    `name` selects one limit; None sums up all limits. Both numbers are 0.0 if the node has only one snapshot. Requests
+    that were admitted only because the limit was in shadow count as admitted.
     """
     before, newest, passed_s = node.before, node.newest, node.passed_s
     if before is None or not passed_s:
@@ -119,7 +120,7 @@ def _rates(node: Node, name: str | None = None) -> tuple[float, float]:
     for each in newest.limits:
         known = counted.get(each.name)
         if known is not None and name in (None, each.name):
-            admitted += max(0, each.admitted - known.admitted)
+            admitted += max(0, each.admitted - known.admitted) + max(0, each.would_refuse - known.would_refuse)
             refused += max(0, each.refused - known.refused)
     return admitted / passed_s, refused / passed_s
 
@@ -147,7 +148,7 @@ def _table_of_limit(name: str, declared_at: Sequence[tuple[LimitSnapshot, Node]]
         "nodes": len(limits),
         "keys": max(each.keys for each in limits),
         "capacity": max(each.capacity for each in limits),
-        "admitted": sum(each.admitted for each in limits),
+        "admitted": sum(each.admitted + each.would_refuse for each in limits),
         "refused": sum(each.refused for each in limits),
         "would_refuse": sum(each.would_refuse for each in limits),
         "overadmitted": max(each.overadmitted for each in limits),
@@ -184,12 +185,18 @@ def _top(nodes: Sequence[Node]) -> list[dict[str, Any]]:
 
 
 def _denials(nodes: Sequence[Node]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        {"at": each.at, "limit": each.limit, "count": each.count, "keys": list(each.keys), "node": node.name}
-        for node in nodes
-        for each in node.newest.denials
+    """Returns the last denials of all nodes, the newest first: one entry for each limit and the keys of an event."""
+    found: dict[tuple[str, tuple[str, ...]], tuple[float, int]] = {}
+    for node in nodes:
+        for each in node.newest.denials:
+            place = each.limit, tuple(sorted(each.keys))
+            at, count = found.get(place, (0.0, 0))
+            found[place] = max(at, each.at), count + each.count
+    newest = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
+    return [
+        {"at": at, "limit": limit, "count": count, "keys": list(keys)}
+        for (limit, keys), (at, count) in newest[:DENIALS_SHOWN_MAX]
     ]
-    return sorted(found, key=lambda denial: -denial["at"])[:DENIALS_SHOWN_MAX]
 
 
 def limits_named(nodes: Sequence[Node], name: str) -> Mapping[str, Limit]:

@@ -68,10 +68,15 @@ function seconds(value) {
   if (value === null) return "–";
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   for (const [unit, name] of UNITS) if (value >= 2 * unit) return `${number(value / unit)} ${name}`;
-  return `${value.toFixed(1)} s`;
+  return `${number(value)} s`;
 }
 const WINDOWS = { 1: "second", 60: "minute", 3600: "hour", 86400: "day" };
 const readable = (text) => text.replace(/\/(1|60|3600|86400)s(?![0-9])/g, (_, window) => `/${WINDOWS[window]}`);
+// For reading alone: what is typed into a form stays a limit string.
+const spoken = (text) => readable(text).replace(/^(\d+)\/(\d+)s/, (_, quota, window) => `${number(Number(quota))} in ${seconds(Number(window))}`);
+const planless = (name) => name.replace(/@.*/, ""); // without the quota of a plan in contracts, as in api@5/60s
+const titleOf = ({ name, said }) => (name === planless(name) ? name : `${planless(name)}, ${spoken(said)}`);
+const titled = (name) => titleOf(fleet.limits.find((each) => each.name === name) || { name: planless(name) });
 const some = (value) => (value ? number(value) : "–"); // nothing is no figure that has to be read
 const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
@@ -93,11 +98,13 @@ const idle = (each) => !each.admitted && !each.refused && !each.would_refuse && 
 const asksOf = (limits) => limits.filter((each) => !idle(each));
 
 function sayIdle(id, limits) {
-  const names = limits.filter(idle).map((each) => `${each.name} (${readable(each.said)})`);
+  const names = limits.filter(idle).map((each) => `${planless(each.name)} (${spoken(each.said)})`);
   byId(id).textContent = names.length ? `Never asked: ${names.join(", ")}.` : "";
 }
 
-const nameOf = (each) => [element("strong", each.name), element("small", `${readable(each.said)}, ${each.policy}`)];
+const nameOf = (each) => [element("strong", planless(each.name)), element("small", `${spoken(each.said)}, ${each.policy}`),
+  ...(each.switch === "on" ? [] : [element("small", `switched to ${each.switch}`, "degraded")])];
+const overOf = (each) => (each.overadmitted ? [element("small", `exceeded by ${number(each.overadmitted)} so far`, "problem")] : []);
 
 // While the hub does not answer, and before nodes have left snapshots, it is not known what they do; only bounds hold.
 const away = (view) => view.scope === "fleet" && view.problem !== "";
@@ -116,9 +123,8 @@ function showLimits() {
     const name = nameOf(each);
     if (!each.declared_alike) name.push(element("small", "nodes declare it differently", "problem"));
     if (each.nodes < fleet.nodes.length) name.push(element("small", `on ${number(each.nodes)} of ${plural(fleet.nodes.length, "node")}`));
-    if (each.in_use !== null) name.push(element("small", `${number(each.in_use)} in progress on all nodes`));
-    const exposed = [element("span", exposureOf(each))];
-    if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
+    if (each.in_use !== null) name.push(element("small", `about ${number(each.in_use)} in progress on all nodes`));
+    const exposed = [element("span", exposureOf(each)), ...overOf(each)];
     const refused = [element("span", perSecond(each.refused_per_s)), element("small", each.refused ? `${number(each.refused)} in all` : "")];
     if (each.would_refuse) refused.push(element("small", `${number(each.would_refuse)} in shadow`));
     const admitted = [element("span", perSecond(each.admitted_per_s)), element("small", each.admitted ? `${number(each.admitted)} in all` : "")];
@@ -128,11 +134,13 @@ function showLimits() {
   sayIdle("limits-idle", fleet.limits);
 }
 
-function bar(used, most, text) {
+const NEAR = 0.9; // from this part of a quota on a bar is of another colour
+
+function bar(used, most, text, { refuses = used >= most, enforced = true } = {}) {
   const made = document.createElement("progress");
   made.max = Math.max(1, most);
   made.value = Math.min(used, made.max);
-  if (used >= most) made.className = "full";
+  made.className = !enforced ? "neutral" : refuses ? "full" : used >= NEAR * most ? "near" : "";
   made.setAttribute("aria-label", text);
   return made;
 }
@@ -149,11 +157,11 @@ function showKeys() {
     if (names.includes(before)) chosen.value = before;
   }
   fill("rows-keys", fleet.keys.map((each) => {
-    return row([named(each), "key"], [each.limit, "name"], [useOf(each.used, each.capacity, each.limit), "use"]);
+    return row([named(each), "key"], [titled(each.limit), "name"], [useOf(each.used, each.capacity, each.limit), "use"]);
   }), 3, "No key has used anything of a limit just now.");
   fill("rows-denials", fleet.denials.map((each) => {
     const keys = each.keys.flatMap((key, place) => [...(place ? [", "] : []), named({ limit: each.limit, key })]);
-    return row([new Date(each.at * 1000).toLocaleTimeString(), "when"], [each.limit, "name"], [number(each.count), "number"],
+    return row([new Date(each.at * 1000).toLocaleTimeString(), "when"], [titled(each.limit), "name"], [number(each.count), "number"],
       [keys.length ? keys : element("span", "not known", "quiet"), "key"]);
   }), 4, "Nothing was refused since the console was opened.");
 }
@@ -161,82 +169,20 @@ function showKeys() {
 async function showKey(asked) {
   const limit = asked.get("limit") || "";
   const key = asked.get("key") || "";
-  byId("title-key").textContent = `${key} under ${limit}`;
+  byId("title-key").textContent = `${key} under ${planless(limit)}`;
   try {
     const answer = await ask(`key?${new URLSearchParams({ limit, key })}`);
     if (current().page !== "key" || current().asked.get("key") !== key) return;
     byId("key-problem").textContent = answer.problem;
     byId("quotas").replaceChildren(...answer.quotas.map((each) => {
       const made = element("div", null, "quota");
-      made.append(element("h3", readable(each.said)), ...useOf(each.used, each.limit, each.name), element("p", each.sentence));
+      made.append(element("h3", spoken(each.said)), ...useOf(each.used, each.limit, each.name), element("p", each.sentence));
       return made;
     }));
   } catch (problem) {
     byId("key-problem").textContent = problem.message;
     byId("quotas").replaceChildren();
   }
-}
-
-// ---------------------------------------------------------------- switches
-
-function showSwitches() {
-  if (!published) return;
-  const until = published.expires ? ` It holds until ${new Date(published.expires * 1000).toLocaleString()}.` : "";
-  byId("switches-said").textContent = published.problem || (published.version
-    ? `Version ${published.version} is published for all nodes.${until}`
-    : "No switch is published: each node goes by its own.");
-  const all = { name: "all limits", limit: null, published: published.switch, force: [...new Set(fleet.limits.map((each) => each.switch))].join(", ") };
-  const each = [...new Set(fleet.limits.map((one) => one.limit))].map((name) => {
-    const quotas = fleet.limits.filter((one) => one.limit === name);
-    return { name, limit: name, published: published.limits[name] || null, force: [...new Set(quotas.map((one) => one.switch))].join(", "),
-      quotas: quotas.map((one) => one.name).filter((one) => one !== name).join(", ") };
-  });
-  fill("rows-switches", [all, ...each].map((one) => {
-    const buttons = ["on", "shadow", "off", null].map((to) => {
-      const made = element("button", to || "as nodes say");
-      made.type = "button";
-      made.disabled = !session.changes;
-      made.dataset.focus = `${one.limit}-${to}`;
-      made.setAttribute("aria-pressed", String(one.published === to));
-      made.setAttribute("aria-label", `switch ${one.name} ${to || "as nodes say"}`);
-      made.addEventListener("click", () => turn(one, to));
-      return made;
-    });
-    const name = one.quotas ? [element("strong", one.name), element("small", one.quotas)] : element("strong", one.name);
-    return row([name, "name"], [one.published || "–"], [one.force || "–"], [buttons.flatMap((made) => [made, " "])]);
-  }), 4, "");
-}
-
-let pending = null; // what is about to be switched, while that is asked about
-
-function sayImpact() {
-  const { one, to } = pending;
-  const touched = fleet.limits.filter((each) => one.limit === null || each.limit === one.limit);
-  const nodes = fleet.nodes.length;
-  const refused = touched.reduce((sum, each) => sum + each.refused_per_s, 0);
-  byId("confirm-title").textContent = to === "shadow" ? `Put ${one.name} into shadow mode?` : to ? `Turn ${one.name} ${to}?` : `Let each node decide about ${one.name}?`;
-  const effect = to === "off" || to === "shadow" ? ` Nothing is refused by ${touched.length === 1 ? "it" : "them"} any more${unknown(fleet) ? "" : `; now that is ${number(refused)} requests a second`}.` : "";
-  byId("confirm-said").textContent = `This is obeyed by ${plural(nodes, "node")}, for ${plural(touched.length, "limit")}.${effect}`;
-  byId("confirm-yes").textContent = to === "shadow" ? "Put into shadow mode" : to ? `Turn ${to}` : "Let nodes decide";
-}
-
-function turn(one, to) {
-  pending = { one, to };
-  sayImpact();
-  const dialog = byId("confirm");
-  dialog.returnValue = "";
-  dialog.onclose = async () => {
-    pending = null;
-    if (dialog.returnValue !== "yes") return;
-    try {
-      published = await ask("switch", { to, limit: one.limit });
-      fail("");
-    } catch (problem) {
-      fail(problem.message);
-    }
-    show();
-  };
-  dialog.showModal();
 }
 
 // ---------------------------------------------------------------- what is shown, and when
@@ -368,12 +314,25 @@ function wait(value) {
   return value > 10 ? `${Math.ceil(value)} s` : `${Math.max(1, Math.ceil(value * 10)) / 10} s`;
 }
 
+// What is left, and how much may be used beyond the quota.
+function leftOf({ used, remaining, at_once: quota }) {
+  const more = Math.min(remaining, Math.max(0, used + remaining - quota));
+  return `${number(used)} of ${number(quota)} used, ${number(remaining - more)} left${more ? `, and ${number(more)} more are tolerated` : ""}`;
+}
+
+// Why more is used than the quota, without a word of nodes.
+function whyMore({ used, remaining, at_once: quota }) {
+  if (used <= quota) return "";
+  return `${number(used - quota)} over${remaining ? ", which is tolerated" : ": requests came at the same time, or cost more than was expected, or the limit was lowered"}.`;
+}
+
 function mine(each) {
   const made = element("div", null, "quota");
-  const text = `${number(each.used)} of ${number(each.at_once)} used`;
+  const text = leftOf(each);
   made.append(element("h3", each.former ? `${each.name} (of your former contract)` : each.name));
   made.append(element("p", each.window_s ? `${number(each.quota)} in ${seconds(each.window_s)}` : `${number(each.quota)} at once`, "quiet"));
-  made.append(bar(each.used, each.at_once, `${each.name}: ${text}`), element("p", `${text}, ${number(each.remaining)} left`));
+  made.append(bar(each.used, each.at_once, `${each.name}: ${text}`, { refuses: !each.allowed }), element("p", text));
+  if (each.used > each.at_once) made.append(element("small", whyMore(each)));
   if (!each.allowed) made.append(element("p", each.wait_s === null ? "Used up; no moment is known at which it is free." : `Used up; free again in ${wait(each.wait_s)}.`, "problem"));
   else if (each.refill_s) made.append(element("small", `something comes back every ${seconds(each.refill_s)}`));
   return made;

@@ -1,7 +1,7 @@
 // The console's pages about contracts: plans, customers, a customer's use, the effect of a change, and the audit log.
 "use strict";
 
-const listed = (limits) => Object.entries(limits || {}).map(([name, said]) => `${name}: ${readable(typeof said === "string" ? said : said.limit)}`).join(", ");
+const listed = (limits) => Object.entries(limits || {}).map(([name, said]) => `${name}: ${spoken(typeof said === "string" ? said : said.limit)}`).join(", ");
 let contractsShown = null; // the text whose customers are shown
 
 async function showContracts(asked) {
@@ -24,11 +24,13 @@ let editing = null; // what is about to be changed: a customer's contract, or a 
 
 function card(each) {
   const made = element("div", null, "quota");
-  const text = `${number(each.used)} of ${number(each.at_once)} used`;
-  made.append(element("h3", each.former ? `${each.name} (of the former contract)` : each.name), bar(each.used, each.at_once, text), element("p", `${text}, ${number(each.remaining)} left`));
+  const text = leftOf(each);
+  const how = { refuses: !each.allowed, enforced: each.switch === "on" };
+  made.append(element("h3", each.former ? `${each.name} (of the former contract)` : each.name), bar(each.used, each.at_once, text, how), element("p", text));
+  if (each.used > each.at_once) made.append(element("small", each.remaining ? whyMore(each) : whyOver(each.used, each.at_once, each.name)));
   if (each.refill_s) made.append(element("small", `something comes back every ${seconds(each.refill_s)}`));
   if (each.switch !== "on") made.append(element("small", `switched ${each.switch}`));
-  if (!each.allowed) made.append(element("p", each.wait_s === null ? "Refused; no moment is known at which it is free." : `Refused; free again in ${seconds(each.wait_s)}.`, "problem"));
+  if (!each.allowed) made.append(element("p", each.wait_s === null ? "Refused; no moment is known at which it is free." : `Refused; free again in ${wait(each.wait_s)}.`, "problem"));
   return made;
 }
 

@@ -10,6 +10,7 @@ const MINUTES = 60;
 const LINES = 500; // limits and stacks of which charts are kept
 const CHANGES = 30;
 const CHANGES_SHOWN = 12;
+const LIMITS_SHOWN = 10;
 const KEPT = "reconverge-history";
 const FLEET = JSON.stringify([]); // names of charts; a limit's and a stack's have members
 const ofLimit = (each) => JSON.stringify(["limit", each.name]);
@@ -99,15 +100,15 @@ function noticeChanges(view) {
     const newcomers = (now, before) => [...now].filter(([name]) => !before.has(name)).map(([, each]) => each);
     noteAll(newcomers(nodes, nodesBefore).map(calls), "Node", "has come", "have come");
     noteAll(newcomers(nodesBefore, nodes).map(calls), "Node", "is gone", "are gone");
-    noteAll(newcomers(limits, limitsBefore).map((each) => each.name), "Limit", "has come", "have come");
-    noteAll(newcomers(limitsBefore, limits).map((each) => each.name), "Limit", "is gone", "are gone");
-    noteAll([...limits.keys()].filter((name) => limits.get(name).refused && !(limitsBefore.get(name) || limits.get(name)).refused), "Limit", "refuses for the first time", "refuse for the first time");
+    noteAll(newcomers(limits, limitsBefore).map(titleOf), "Limit", "has come", "have come");
+    noteAll(newcomers(limitsBefore, limits).map(titleOf), "Limit", "is gone", "are gone");
+    noteAll([...limits.values()].filter((each) => each.refused && !(limitsBefore.get(each.name) || each).refused).map(titleOf), "Limit", "refuses for the first time", "refuse for the first time");
     for (const [name, each] of limits) {
       const before = limitsBefore.get(name);
       if (before) {
-        if (before.said !== each.said) note(`Limit ${name} was ${readable(before.said)} and is ${readable(each.said)}.`);
-        if (before.switch !== each.switch) note(`Limit ${name} is ${each.switch}; it was ${before.switch}.`);
-        if (before.overadmitted < each.overadmitted) note(`Limit ${name} was exceeded, by ${number(each.overadmitted)} so far.`);
+        if (before.said !== each.said) note(`Limit ${planless(name)} was ${spoken(before.said)} and is ${spoken(each.said)}.`);
+        if (before.switch !== each.switch) note(`Limit ${titleOf(each)} is ${each.switch}; it was ${before.switch}.`);
+        if (before.overadmitted < each.overadmitted) note(`Limit ${titleOf(each)} was exceeded, by ${number(each.overadmitted)} so far.`);
       }
     }
   }
@@ -162,21 +163,22 @@ function chart(name, span, className) {
   const made = drawing("svg", { class: className, viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img",
     "aria-label": `${title}: admitted ${number(admitted)} and refused ${number(refused)} per second now; the scale ends at ${number(most)}` });
   for (const y of [1, 20, 39]) made.append(drawing("path", { class: "grid", d: `M0 ${y}H100` }));
-  ["admitted", "refused"].forEach((which, place) => made.append(drawing("path", { class: which, d: line(points, place + 1, most, gap) })));
-  return { made, most };
+  const drawn = ["admitted", "refused"].filter((_, place) => points.some((each) => each[place + 1])); // zeros are no line
+  for (const which of drawn) made.append(drawing("path", { class: which, d: line(points, which === "admitted" ? 1 : 2, most, gap) }));
+  return { made, most, drawn };
 }
 
 const spark = (name, span) => chart(name, span, "spark").made;
 
 // A chart as wide as the page, with its scales.
 function plot(name, span) {
-  const { made, most } = chart(name, span, "plot");
+  const { made, most, drawn } = chart(name, span, "plot");
   const figure = element("figure", null, "plot");
   const title = element("figcaption", SPANS[span].title);
   const { minutes } = chartOf(name);
   const followed = span === "hour" && minutes.length < MINUTES ? ` (${number(minutes.length)} of ${MINUTES} minutes followed in this tab)` : "";
   if (followed) title.append(element("span", followed));
-  title.append(element("span", "admitted", "legend admitted"), element("span", "refused", "legend refused"));
+  title.append(...drawn.map((which) => element("span", which, `legend ${which}`)));
   const scale = element("p", null, "scale");
   scale.append(element("span", SPANS[span].begin), element("span", "now"));
   const heights = element("p", null, "heights");
@@ -192,18 +194,20 @@ const plots = (name) => [plot(name, "minute"), plot(name, "hour")];
 // The reason beside "6 of 5".
 function whyOver(used, capacity, limit) {
   if (used <= capacity) return "";
-  const found = fleet.limits.find((each) => each.name === limit) || {};
+  const found = ((fleet || {}).limits || []).find((each) => each.name === limit || each.limit === limit) || {};
   const over = `${number(used - capacity)} over: `;
   if (found.switch && found.switch !== "on") return `${over}the limit is switched to ${found.switch}, and refuses nothing.`;
   if (found.bound === 0) return `${over}requests have cost more than was reserved for them, or the quota was lowered.`;
-  const most = found.bound ? `; ${found.policy} may go over by ${number(found.bound)}` : "";
+  const most = found.bound && found.name === limit ? `; ${found.policy} may go over by ${number(found.bound)}` : "";
   return `${over}nodes admit at the same time, before they hear of each other${most}.`;
 }
 
 function useOf(used, capacity, limit) {
   const text = `${number(used)} of ${number(capacity)} used`;
   const why = whyOver(used, capacity, limit);
-  return [element("span", text), bar(used, capacity, text), ...(why ? [element("small", why, "over")] : [])];
+  const found = fleet.limits.find((each) => each.name === limit) || { switch: "on" };
+  const how = { refuses: used >= capacity || (found.refused_per_s > 0 && used >= NEAR * capacity), enforced: found.switch === "on" };
+  return [element("span", text), bar(used, capacity, text, how), ...(why ? [element("small", why, "over")] : [])];
 }
 
 // ---------------------------------------------------------------- the overview
@@ -246,7 +250,7 @@ function showFigures() {
   const firing = fleet.limits.filter((each) => each.refused_per_s).length;
   const off = fleet.limits.filter((each) => each.switch !== "on").length;
   const over = fleet.limits.filter((each) => each.overadmitted).length;
-  const notes = [`of ${plural(fleet.limits.length + fleet.left_out, "limit")}`, ...(off ? [`${number(off)} off or in shadow`] : []), ...(over ? [`${number(over)} exceeded so far`] : [])];
+  const notes = [`of ${plural(fleet.limits.length + fleet.left_out, "limit")}`, ...(off ? [`${number(off)} off or in shadow`] : []), ...(over ? [`${plural(over, "limit")} ${over === 1 ? "was" : "were"} exceeded`] : [])];
   byId("figures").replaceChildren(stateOfFleet(), stateOfHub(),
     figureNow("Admitted", admitted, "/s", "requests on all nodes"),
     figureNow("Refused", refused, "/s", unknown(fleet) ? "" : `${percent(refused, admitted + refused)} of requests`, refused ? "degraded" : ""),
@@ -259,13 +263,14 @@ function showExposed() {
   for (const each of fleet.keys) if (!fullest.has(each.limit)) fullest.set(each.limit, each); // the fullest is first
   const part = (each) => { const key = fullest.get(each.name); return key ? key.used / Math.max(1, key.capacity) : 0; };
   const asked = asksOf(fleet.limits).sort((one, other) => part(other) - part(one));
-  fill("rows-exposed", asked.map((each) => {
+  fill("rows-exposed", asked.slice(0, LIMITS_SHOWN).map((each) => {
     const key = fullest.get(each.name);
-    const exposed = [element("span", exposureOf(each))];
-    if (each.overadmitted) exposed.push(element("small", `${number(each.overadmitted)} exceeded so far`, "problem"));
+    const exposed = [element("span", exposureOf(each)), ...overOf(each)];
     return row([nameOf(each), "name"], [key ? [named(key)] : "–", "key"], [key ? useOf(key.used, key.capacity, each.name) : element("span", "no key is among the fullest", "quiet"), "use"],
       [perSecond(each.refused_per_s), "number"], [spark(ofLimit(each), "minute"), "chart"], [exposed, "number"]);
   }), 6, "No limit was asked yet.");
+  byId("exposed-more").hidden = asked.length <= LIMITS_SHOWN;
+  byId("exposed-more").firstElementChild.textContent = `All ${plural(fleet.limits.length, "limit")}`;
   sayIdle("exposed-idle", fleet.limits);
 }
 
