@@ -3,10 +3,11 @@
 RECONVERGE_HUB says where the nodes meet.
 """
 
+import http.client
 import itertools
+import os
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,17 +19,20 @@ from reconverge import Agent
 from reconverge.integrations import by_header
 from reconverge.integrations.fastapi import Limits
 from reconverge.integrations.prometheus import AgentCollector
+from reconverge.usage import Meter, UsageReporter
 
-limits = Limits(Agent(namespace="shop"), key_func=by_header("x-api-key"))
+meter = Meter()
+limits = Limits(Agent(namespace="shop"), key_func=by_header("x-api-key"), meter=meter)
 registry = CollectorRegistry()
 registry.register(AgentCollector(limits.guard.agent))
 
 
 @asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-    """The agent exchanges as a task of the server's event loop."""
+    """The agent exchanges as a task of the server's event loop; the usage of customers is reported by a thread."""
     async with limits.guard.agent:
-        yield
+        with UsageReporter(meter, os.environ["RECONVERGE_HUB"], namespace="shop"):
+            yield
 
 
 app = FastAPI(lifespan=lifespan)
@@ -54,8 +58,8 @@ def visit(nodes: list[str]) -> None:
         try:
             with urllib.request.urlopen(request, timeout=2) as response:  # noqa: S310  # likewise
                 print(customer, response.status, flush=True)
-        except urllib.error.URLError as error:  # 429 as well
-            print(customer, getattr(error, "code", error.reason), flush=True)
+        except (OSError, http.client.HTTPException) as error:  # 429 as well
+            print(customer, getattr(error, "code", repr(error)), flush=True)
         time.sleep(0.25)
 
 

@@ -23,6 +23,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+from tests.support.hubs.parrot import Parrot
 from tests.support.servers import RedisServer, free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +100,39 @@ def test_the_image_has_every_extra_that_its_programs_import() -> None:
     assert {"redis", "fastapi", "prometheus", "console", "cli"} == set(said[0].split(","))
     assert set(said[0].split(",")) <= set(extras)
     assert any("uvicorn" in each for each in extras["console"])
+
+
+def test_one_service_builds_the_image_that_the_others_name() -> None:
+    """Or the image would be built as often as there are services."""
+    building = [name for name, each in SERVICES.items() if "build" in each]
+    named = [name for name, each in SERVICES.items() if each["image"] == SERVICES["shop-1"]["image"]]
+
+    assert ["shop-1"] == building
+    assert ["shop-1", "shop-2", "visitors", "console"] == named
+    assert {"never"} == {SERVICES[name]["pull_policy"] for name in named if name not in building}
+
+
+def test_what_the_command_waits_for_says_when_it_answers() -> None:
+    """Each service with a port that is printed has a check that asks for a page at that port."""
+    for service in SERVICES:
+        for _, _, inside in published(service):
+            assert f"http://127.0.0.1:{inside}/" in SERVICES[service]["healthcheck"]["test"][-1], service
+
+
+def test_visitors_outlive_a_node_that_answers_nonsense(redis_server: RedisServer) -> None:
+    """And one that ends: its connections are reset."""
+    with (
+        Parrot(b"what is this\r\n\r\n") as odd,
+        running("visitors", redis_server, nodes=f"{at(odd.port)} {at(1)}") as all_of,
+    ):
+        assert all_of.stdout is not None
+        seen = [all_of.stdout.readline().split()[0] for _ in range(4)]
+
+    assert ["ada", "ada", "bob", "ada"] == seen
+
+
+def at(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
 
 
 def test_no_port_is_open_to_other_machines() -> None:
