@@ -38,7 +38,7 @@ SNAPSHOT_S: Final = 5.0
 """For how many seconds the hub keeps a snapshot. A node that leaves no new one in that time is cut off, or has
 ended."""
 LEFT: Final = b""
-"""What a node that ends leaves in place of a snapshot, for WATCH_S, so that a console does not take it for cut off."""
+"""The payload that a node leaves in place of its snapshot when it ends, for WATCH_S: it is not cut off."""
 SNAPSHOT_BYTES_MAX: Final = 16_384
 """The largest size of one snapshot, in bytes."""
 SNAPSHOTS_MAX: Final = 2000

@@ -154,7 +154,7 @@ WRITTEN: Final = {
     "bar(6, 5, '', { enforced: false }).className": "neutral",
     "overOf({ overadmitted: 2 })[0].textContent": "exceeded by 2 so far",
 }
-"""What the page writes, by the expression that writes it."""
+"""Texts of the page, by the expressions that make them."""
 
 
 def test_numbers_and_names_are_written_for_readers(page: Page, address: str) -> None:
@@ -166,7 +166,7 @@ def test_numbers_and_names_are_written_for_readers(page: Page, address: str) -> 
 
 
 def test_ten_limits_are_on_the_first_page_and_a_link_leads_to_all(page: Page, address: str) -> None:
-    """What has changed stands above them."""
+    """The changes stand above them."""
     sign_in(page, address, READER)
     page.wait_for_function(FOLLOWED + " && fleet.limits.length === 3")
     page.evaluate(
