@@ -24,13 +24,8 @@ QUERIES: list[str] = [
     *(target["expr"] for panel in PANELS for target in panel["targets"]),
     *(variable["definition"] for variable in VARIABLES if variable["type"] == "query"),
 ]
-DEPLOYMENT = (Path(__file__).parents[3] / "docs" / "operate" / "deployment.md").read_text()
-RULES: list[dict[str, Any]] = [
-    rule
-    for block in re.findall(r"^```yaml\n(.*?)^```", DEPLOYMENT, re.MULTILINE | re.DOTALL)
-    for group in yaml.safe_load(block)["groups"]
-    for rule in group["rules"]
-]
+ALERTS = (Path(__file__).parents[3] / "docs" / "operate" / "prometheus" / "alerts.yaml").read_text()
+RULES: list[dict[str, Any]] = [rule for group in yaml.safe_load(ALERTS)["groups"] for rule in group["rules"]]
 BY_PROMETHEUS = {"le", "job"}
 """Labels that Prometheus adds."""
 
