@@ -319,6 +319,10 @@ def _away_case(random: Random, seed: int) -> Case:
         length = opens_w + random.uniform(0.5, 5.0)
         faults.append(f"cut:{cut}{way}@{random.uniform(1.0, AWAY_WINDOWS - 5):.4f}w+{length:.4f}w")
     fleet = replace(fleet, asks=draw_asks(random, fleet))
+    loses = Random(f"{seed} loses data")  # of its own, so that the rest of the case stays as it was
+    if policy is STRICT and loses.random() < DATA_LOSS_SHARE:
+        faults.append(f"lose-data@{loses.uniform(1.0, AWAY_WINDOWS - 5):.4f}w")
+        fleet = replace(fleet, lease_ns=outlasting(windows, limit.window_ns))
     return Case(SAFETY, seed, policy, Experiment(fleet, traffic, windows, 0, tuple(faults)))
 
 

@@ -205,6 +205,17 @@ class HubAsk:
             raise_base(cell, entry, report, rule, small_allowances=small_allowances)
         if self.sealing:
             self.share = entry.base if self.floating is None else raise_share(cell, entry, report, self.floating)
+        self._grant(cell, node, entry, rule, hub_us, cell.capacity + lent)
+
+    def grant_shares(self, cell: LedgerCell, node: str, entry: Entry, rule: LimitRule, hub_us: int) -> None:
+        """Grants as `grant` does, but no more in all than the sealed shares that nodes have reported.
+
+        What nodes may hold that have reported nothing since the hub lost its data fits beside these shares.
+        """
+        self._grant(cell, node, entry, rule, hub_us, min(cell.capacity, cell.bases + entry.base))
+
+    def _grant(self, cell: LedgerCell, node: str, entry: Entry, rule: LimitRule, hub_us: int, capacity: int) -> None:
+        report = self.report
         if report.waiting == 0 or (rule.fixed and (report.epoch != cell.epoch or cell.resting(rule))):
             return
         used = entry.used(rule, cell, hub_us)
@@ -214,7 +225,7 @@ class HubAsk:
         if rule.bucket and DEPARTED in cell.entries:
             pool = cell.entries[DEPARTED]
             others = others - pool.allowance + pool.previous / 1000
-        room = floor(cell.capacity + lent - others - cell.reserved - max(entry.allowance, used))
+        room = floor(capacity - others - cell.reserved - max(entry.allowance, used))
         most = report.waiting if room >= report.ask else report.waiting - report.ask  # a smaller one than the largest
         self.granted = max(0, min(most, room))
         if self.granted == 0:

@@ -347,6 +347,8 @@ class LedgerShard:
     ) -> HubAsk | None:
         """Returns what a node asks for, if the hub keeps the key; None if it grants the node allowances in advance."""
         nodes = nodes_of(cell, self.live, batch.sequence)
+        if entry.base > 0 and seals(rule) and self._learning(cell, batch, rule, hub_us):
+            nodes = max(nodes, 2)  # others held the rest, and may be cut off
         if batch.leaving or not stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
             return None
         asked = HubAsk(report, small=is_small(cell, nodes), sealing=seals(rule) and may_have_share(batch))
@@ -369,11 +371,19 @@ class LedgerShard:
         """Grants allowances to the node and returns the answer; then removes its entry if that is not needed."""
         forgotten = report.forgotten
         # A grant to a node that leaves, or forgets the key, would be lost.
-        if grants and not (batch.leaving or forgotten) and not self._learning(cell, batch, rule, hub_us):
+        learns = self._learning(cell, batch, rule, hub_us)
+        # A share that went back while the hub learns would be lost: no other node can be given it.
+        kept = entry.base if learns and seals(rule) and may_have_share(batch) else 0
+        if asked is not None:
+            asked.share = kept
+        if grants and not (batch.leaving or forgotten):
             small_allowances = rule.small_allowances(rule.lease_of_us(batch))
-            if asked is not None:
+            if asked is not None and learns:
+                if kept > 0 and self._knows_shares(cell, batch, rule, hub_us):
+                    asked.grant_shares(cell, batch.node, entry, rule, hub_us)
+            elif asked is not None:
                 asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_allowances=small_allowances)
-            else:
+            elif not learns:
                 grant(
                     cell,
                     batch.node,
@@ -391,7 +401,7 @@ class LedgerShard:
         if asked is not None:
             answer = asked.with_ask(answer, entry, rule)
         elif rule.sliding:
-            answer = answer._replace(base=0)  # a node that holds an allowance needs no sealed share
+            answer = answer._replace(base=min(kept, answer.base))  # beside an allowance a node needs no share
         if forgotten or (entry.empty(rule) and not (asked is not None and rule.bucket)):
             cell.count(entry, -1)
             del cell.entries[batch.node]
@@ -481,6 +491,18 @@ class LedgerShard:
         if not self.lost and (self.born_us == 0 or not rule.strict):
             return False
         return hub_us < self.born_us + learning_us(batch, rule, lost=self.lost) + self.grace_us
+
+    def _knows_shares(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
+        """Returns whether the hub may grant what nodes have reported as sealed shares, although it is `_learning`.
+
+        No use from before the loss of data counts any more then, and what other nodes may hold fits beside the shares.
+        """
+        if not rule.strict or self.born_us == ADOPTED_US:
+            return False
+        knows_us = self.born_us + rule.counts_for_us + learning_us(batch, rule, lost=False) + self.grace_us
+        # A key may have been lost alone, and later. `learn_until_us` is a lease and that time after its first report.
+        welcomed_us = cell.learn_until_us - min(record.lease_us for record in self.nodes.values())
+        return hub_us >= max(knows_us, welcomed_us)
 
     def _due(self, cell: LedgerCell, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
         """Returns whether all nodes' entries of a key must be counted anew, because the sums may have become wrong."""

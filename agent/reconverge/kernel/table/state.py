@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from reconverge.clock import NEVER_NS, SECOND_NS, seconds
-from reconverge.hub.headroom import UNRECALLED_SILENCE_S, longest_silence
+from reconverge.hub.headroom import SEALED_WINDOW_MAX_S, UNRECALLED_SILENCE_S, longest_silence
 from reconverge.hub.report import UNBOUNDED
 from reconverge.kernel.algorithms.dated import Dated
 from reconverge.kernel.algorithms.paced import LeakyBucket
@@ -260,7 +260,8 @@ class LimitState:
         """Returns for how many nanoseconds after a loss of its data a hub grants no allowances on this limit.
 
         For a strict policy, the hub waits until no earlier allowance can be in use any more. For other policies the
-        result is 0, because the hub waits at most for the next exchanges. The hub calls this time `learning_us`.
+        result is 0, because the hub waits at most for the next exchanges. The hub calls this time `learning_us`. It
+        grants sealed shares, which small quotas of sliding windows have, sooner: when no use from before counts.
         """
         if self.policy.overshoot_milli:
             return 0
@@ -269,6 +270,8 @@ class LimitState:
         runs_out_ns = self.window_ns
         if self.meter.bucket:
             runs_out_ns = max(runs_out_ns, -(-self.window_ns * self.capacity // self.quota))
+        if self.meter.fades and self.window_ns <= SEALED_WINDOW_MAX_S * SECOND_NS:
+            return 2 * runs_out_ns + max(2 * self.kernel.interval_ns, self.kernel.interval_ns + SECOND_NS)
         return min(self.kernel.lease_ns + 2 * runs_out_ns, NEVER_NS // 2)
 
     @property

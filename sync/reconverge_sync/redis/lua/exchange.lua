@@ -693,7 +693,7 @@ local function cell_answer()
     if sliding then base = min(sealed, base) elseif small then base = 0 end
     if float_held then current = current + float_vouchers end
   elseif sliding then
-    base = 0
+    base = min(sealed, base)
   end
   if bucket then
     current = min(ceil(cell_fill_milli), WHOLE_MAX)
@@ -990,6 +990,7 @@ do -- Lua allows a function 200 local variables
     local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP -- from merge/asking.py
     local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
     if batch.sequence <= JOINING then nodes = max(nodes, 2) end
+    if entry_base > 0 and rule.seals and hub_us < max(cell_learn_until_us, rule_learns_until_us) then nodes = max(nodes, 2) end
     if nodes < 2 or rule.overshoot_milli < 0 then return false end
     if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * cell_unit * window_us then return false end
     small = cell_capacity < SMALL * nodes * cell_unit
@@ -1035,25 +1036,6 @@ local function needs_all(used)
   return capacity - used_of(cell_current, cell_previous) - used >= 1
 end
 
-local function grant_asked(used)
-  if not small then raise_base() end
-  if rule.seals then sealed = raise_share() end
-  if waiting == 0 or (fixed and (report_epoch ~= cell_epoch or resting())) then return end
-  local others = cell_allowances + cell_debts
-  if float_held then others = others - float_held + used_of(float_current, float_previous) end
-  if bucket and pool then others = others - pool_allowance + pool_previous / 1000 end
-  local room = floor(cell_capacity + lent - others - cell_reserved - max(entry_allowance, used))
-  granted = max(0, min(room >= report_ask and waiting or waiting - report_ask, room))
-  if granted == 0 then
-    if entry_ask > 0 and cell_first == '' then cell_first, cell_reserved = node, entry_ask end
-    return
-  end
-  entry_ask = 0
-  entry_vouchers = (floats() or bucket and held == 0) and granted or 0
-  entry_allowance = max(entry_allowance, ceil(used)) + granted
-  entry_debt = 0
-end
-
 local known_records
 local function all_records()
   if not known_records then
@@ -1062,6 +1044,48 @@ local function all_records()
     for position = 1, #fields, 2 do known_records[fields[position]] = unpack_(fields[position + 1]) end
   end
   return known_records
+end
+
+local grant_asked
+do
+  local function grant_waiting(used, capacity)
+    if waiting == 0 or (fixed and (report_epoch ~= cell_epoch or resting())) then return end
+    local others = cell_allowances + cell_debts
+    if float_held then others = others - float_held + used_of(float_current, float_previous) end
+    if bucket and pool then others = others - pool_allowance + pool_previous / 1000 end
+    local room = floor(capacity - others - cell_reserved - max(entry_allowance, used))
+    granted = max(0, min(room >= report_ask and waiting or waiting - report_ask, room))
+    if granted == 0 then
+      if entry_ask > 0 and cell_first == '' then cell_first, cell_reserved = node, entry_ask end
+      return
+    end
+    entry_ask = 0
+    entry_vouchers = (floats() or bucket and held == 0) and granted or 0
+    entry_allowance = max(entry_allowance, ceil(used)) + granted
+    entry_debt = 0
+  end
+
+  -- Whether the sealed shares that nodes have reported may be granted although the hub is still learning.
+  local function knows_shares()
+    if rule.overshoot_milli ~= 0 or meta.born_us == 1 then return false end -- 1 is ADOPTED_US in merge/rule.py
+    local lease_us = batch.lease_us
+    for _, record in pairs(all_records()) do lease_us = min(lease_us, record[4]) end
+    local knows_us = meta.born_us + rule.counts_for_us + learning_us(rule, false)
+    return hub_us >= max(knows_us, cell_learn_until_us - lease_us)
+  end
+
+  -- While the hub `learns`, leaves the node its share, and grants no more in all than the shares of known nodes.
+  function grant_asked(used, grants, learns)
+    local SEALED_AFTER_S, SEALED_INTERVALS -- from hub/headroom.py
+    if not learns then
+      if not small then raise_base() end
+      if rule.seals then sealed = raise_share() end
+      grant_waiting(used, cell_capacity + lent)
+    elseif entry_base > 0 and rule.seals and SEALED_INTERVALS * batch.interval_us <= SEALED_AFTER_S * 1000000 then
+      sealed = entry_base
+      if grants and at_hub and knows_shares() then grant_waiting(used, min(cell_capacity, cell_bases + entry_base)) end
+    end
+  end
 end
 
 -- The sums of the entries that depart in this scan; in Python, the entry into which they are folded.
@@ -1521,8 +1545,11 @@ local function merge_cell(key)
   end
   if cell_first == node then cell_first, cell_reserved = '', 0 end
   forgotten = report_asked == FORGOTTEN and is_farewell()
-  if grants and not forgotten and hub_us >= cell_learn_until_us and hub_us >= rule_learns_until_us then
-    if at_hub then grant_asked(used) else grant(used) end
+  grants = grants and not forgotten
+  if hub_us < cell_learn_until_us or hub_us < rule_learns_until_us then
+    grant_asked(used, grants, true)
+  elseif grants then
+    if at_hub then grant_asked(used, true, false) else grant(used) end
   end
   count()
   cell_answer()
