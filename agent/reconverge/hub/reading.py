@@ -36,7 +36,8 @@ class KeyReading(NamedTuple):
     it fits now. For a sliding log or slices only nodes know when charges expire, so it is the latest possible
     moment."""
     learns_until_us: int
-    """The moment until which the hub grants nothing on this key, because it has lost data; 0 if it grants now."""
+    """The moment until which the hub grants no more of this key than sealed shares, because it has lost data; 0 if it
+    grants now."""
 
 
 class KeyReadings(NamedTuple):
