@@ -166,7 +166,7 @@ def test_shares_keep_what_was_set_aside() -> None:
 
     with pytest.raises(InvalidLimit, match="is a share"):
         share.change("5/minute")
-    with pytest.raises(InvalidLimit, match="shares set aside"):
+    with pytest.raises(InvalidLimit, match="is the parent of shares of its quota"):
         parent.change("12/minute")
 
 

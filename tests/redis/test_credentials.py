@@ -90,7 +90,7 @@ def test_a_function_that_gives_no_login_is_a_wrong_setting_and_nothing_is_shown(
         ("mqtt://localhost", lambda: (FIRST,), "mqtt:// has no changing login"),
         (MemoryHub(), lambda: (FIRST,), "the hub is an object"),
         (f"redis://:{SECOND}@localhost", lambda: (FIRST,), "leave one out"),
-        ("redis://localhost", (FIRST,), "pass one, without calling it"),
+        ("redis://localhost", (FIRST,), "pass it without calling it"),
     ],
 )
 def test_credentials_that_would_not_be_used_are_an_error(hub: Any, credentials: Any, words: str) -> None:

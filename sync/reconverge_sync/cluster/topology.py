@@ -233,7 +233,7 @@ class ClusterTopology:
         mapping = self._mapping
         await asyncio.wait({mapping})  # the search goes on if the caller that waits here is cancelled
         if mapping.cancelled():
-            raise exceptions.ConnectionError("the hub was closed while it searched the cluster's servers")
+            raise exceptions.ConnectionError("the hub was closed while it looked for the cluster's servers")
         mapping.result()
 
     async def _make_map(self) -> None:

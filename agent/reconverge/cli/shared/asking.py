@@ -26,9 +26,7 @@ LOOK_S: Final = 0.02
 def secrets_as_said() -> Secrets:
     """Returns the secrets from the environment; an argument would show in process lists. Raises InvalidSetting."""
     if not os.environ.get(VARIABLE):
-        raise InvalidSetting(
-            VARIABLE, "", "is not set; put the fleet's secret there, for instance: openssl rand -hex 32"
-        )
+        raise InvalidSetting(VARIABLE, "", "is not set; put the fleet's secret there (openssl rand -hex 32 makes one)")
     return Secrets(os.environ[VARIABLE], name=VARIABLE)
 
 

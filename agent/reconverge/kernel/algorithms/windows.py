@@ -15,7 +15,7 @@ from reconverge.limit.limit import Limit
 
 
 def _begin_where_it_was(cell: Cell, memory: Memory, now_ns: int) -> None:
-    """Sets a new key's window to that of `memory`, and its counts to the use that `memory` has for the key, if any."""
+    """Begins a new key in the window, and with the use, that `memory` has kept of it since it was evicted, if any."""
     kept = memory.window_of(cell.key, now_ns)
     if kept is not None:
         cell.epoch, cell.used, previous = kept

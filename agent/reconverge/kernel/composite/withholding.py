@@ -48,4 +48,4 @@ def wait_out(cell: Cell) -> int:
 
 def learns(shard: Shard, table: Table, now_ns: int) -> bool:
     """Returns whether the hub has lost its data and may not have received the reports of all nodes since."""
-    return now_ns < shard.lost_ns + max(table.relearns_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
+    return now_ns < shard.lost_ns + max(table.deals_shares_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)

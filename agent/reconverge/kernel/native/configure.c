@@ -30,7 +30,8 @@ read_terms(PyObject *terms, Terms *t)
         term(terms, "interval_min_ns", &t->interval_min_ns) || term(terms, "withheld", &t->withheld) ||
         term(terms, "idle_ns", &t->idle_ns) || term(terms, "lease_ns", &t->lease_ns) ||
         term(terms, "lowered_ns", &t->lowered_ns) || term(terms, "lowered_from", &t->lowered_from) ||
-        term(terms, "relearns_ns", &t->relearns_ns) || term(terms, "silence_ns", &t->silence_ns) ||
+        term(terms, "relearns_ns", &t->relearns_ns) || term(terms, "deals_shares_ns", &t->deals_shares_ns) ||
+        term(terms, "silence_ns", &t->silence_ns) ||
         term(terms, "phase", &t->phase) || term(terms, "overshoot_milli", &t->overshoot_milli)) {
         return -1;
     }

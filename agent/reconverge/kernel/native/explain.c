@@ -6,6 +6,13 @@
 
 #define MICROSECOND_NS 1000
 
+/* Until when a hub that has lost its data grants nothing of this key to this node. */
+static inline i64
+relearned(const Terms *terms, const Cell *cell)
+{
+    return cell->shard->lost_ns + (has_share(terms, cell) ? terms->deals_shares_ns : terms->relearns_ns);
+}
+
 static i128
 retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now_ns)
 {
@@ -27,7 +34,7 @@ retry_after_ns(const Terms *terms, const Cell *cell, i64 cost, i64 left, i64 now
         i128 own_ns = meter_wait_ns(terms, cell, allowance, cost, now_ns);
         return own_ns < wait_ns ? own_ns : wait_ns;
     }
-    i64 relearned_ns = cell->shard->lost_ns + terms->relearns_ns - now_ns;
+    i64 relearned_ns = relearned(terms, cell) - now_ns;
     return wait_ns < relearned_ns ? relearned_ns : wait_ns;
 }
 
@@ -43,7 +50,7 @@ certainly(const Terms *terms, const Cell *cell, i64 cost, bool allowed, i64 now_
     if (allowed) {
         return meter_spare(terms, cell, usable_allowance(terms, cell, now_ns), now_ns) >= cost;
     }
-    if (now_ns < cell->shard->lost_ns + terms->relearns_ns || cell->capacity < terms->own_part) {
+    if (now_ns < relearned(terms, cell) || cell->capacity < terms->own_part) {
         return false;
     }
     return meter_fleet_earliest_ns(terms, cell, cost, now_ns) > MICROSECOND_NS;

@@ -254,7 +254,7 @@ typedef struct {
     bool keeps_allowances, merged_only, soft, small_allowances, admits_when_away;
     int kind, policy;
     i64 window_ns, quota, capacity, own_part, nominal, cost_max, interval_ns, interval_min_ns, withheld, idle_ns, overshoot_milli,
-        lease_ns, relearns_ns, lowered_ns, lowered_from, silence_ns, phase;
+        lease_ns, relearns_ns, deals_shares_ns, lowered_ns, lowered_from, silence_ns, phase;
     double cold_allowance; /* negative if a new key gets the node's share, see `cold_reach` */
     i128 level_max; /* about a bucket with a higher level Python decides */
 } Terms;

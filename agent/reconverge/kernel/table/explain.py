@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil, inf
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, seconds
-from reconverge.kernel.cell import begins_with_base, usable_allowance
+from reconverge.kernel.cell import begins_with_base, has_share, usable_allowance
 from reconverge.kernel.decision import Usage
 from reconverge.kernel.engine import Cell, Decision
 from reconverge.kernel.reporting.requests import take_interest
@@ -61,10 +61,15 @@ def nothing_free_ns(table: LimitState, cell: Cell, cost: int, now_ns: int) -> in
     Also returns 0 while a hub that has lost its data may not have received all reports again, and if the hub's answer
     was based on a smaller capacity than this node's, as the hub may have learned of the larger one by now.
     """
-    if now_ns < cell.shard.lost_ns + table.relearns_ns or cell.capacity < table.own_part:
+    if now_ns < _relearned_ns(table, cell) or cell.capacity < table.own_part:
         return 0
     free_ns = table.meter.fleet_earliest_ns(cell, cost, now_ns)
     return free_ns if free_ns > MICROSECOND_NS else 0
+
+
+def _relearned_ns(table: LimitState, cell: Cell) -> int:
+    """Returns until when a hub that has lost its data grants nothing of this key to this node."""
+    return cell.shard.lost_ns + (table.deals_shares_ns if has_share(cell) else table.relearns_ns)
 
 
 def waits_in_vain(table: LimitState, cell: Cell, cost: int, now_ns: int) -> bool:
@@ -145,7 +150,7 @@ def retry_after_ns(table: LimitState, cell: Cell, cost: int, left: int, now_ns: 
             wait_ns = wait_ns + table.interval_ns if table.meter.bucket else max(wait_ns, table.interval_ns)
     if cost <= allowance and not cell.at_hub:
         return min(wait_ns, table.meter.wait_ns(cell, allowance, cost, now_ns))
-    return max(wait_ns, cell.shard.lost_ns + table.relearns_ns - now_ns)
+    return max(wait_ns, _relearned_ns(table, cell) - now_ns)
 
 
 def next_turn_ns(table: LimitState, cell: Cell, now_ns: int) -> int:

@@ -99,6 +99,7 @@ def _terms(table: LimitState) -> dict[str, Any] | None:
         "lowered_ns": table.lowered_ns,
         "lowered_from": table.lowered_from,
         "relearns_ns": table.relearns_ns,
+        "deals_shares_ns": table.deals_shares_ns,
         "silence_ns": table.silence_ns,
         "phase": table.phase,
         "small_allowances": table.small_allowances,

@@ -260,19 +260,30 @@ class LimitState:
         """Returns for how many nanoseconds after a loss of its data a hub grants no allowances on this limit.
 
         For a strict policy, the hub waits until no earlier allowance can be in use any more. For other policies the
-        result is 0, because the hub waits at most for the next exchanges. The hub calls this time `learning_us`. It
-        grants sealed shares, which small quotas of sliding windows have, sooner: when no use from before counts.
+        result is 0, because the hub waits at most for the next exchanges. The hub calls this time `learning_us`.
         """
         if self.policy.overshoot_milli:
             return 0
         if self.meter.slots:
             return min(self.lease_ns, self.kernel.lease_ns)
-        runs_out_ns = self.window_ns
+        return min(self.kernel.lease_ns + 2 * self._runs_out_ns, NEVER_NS // 2)
+
+    @property
+    def deals_shares_ns(self) -> int:
+        """Returns for how many nanoseconds after a loss of its data a hub does not grant sealed shares of this limit.
+
+        The hub waits until no use from before the loss counts any more. `relearns_ns` for limits without such shares.
+        """
+        if not self.meter.fades or self.window_ns > SEALED_WINDOW_MAX_S * SECOND_NS:
+            return self.relearns_ns
+        interval_ns = self.kernel.interval_ns
+        return min(self.relearns_ns, 2 * self._runs_out_ns + max(2 * interval_ns, interval_ns + SECOND_NS))
+
+    @property
+    def _runs_out_ns(self) -> int:
         if self.meter.bucket:
-            runs_out_ns = max(runs_out_ns, -(-self.window_ns * self.capacity // self.quota))
-        if self.meter.fades and self.window_ns <= SEALED_WINDOW_MAX_S * SECOND_NS:
-            return 2 * runs_out_ns + max(2 * self.kernel.interval_ns, self.kernel.interval_ns + SECOND_NS)
-        return min(self.kernel.lease_ns + 2 * runs_out_ns, NEVER_NS // 2)
+            return max(self.window_ns, -(-self.window_ns * self.capacity // self.quota))
+        return self.window_ns
 
     @property
     def admitted(self) -> int:

@@ -104,7 +104,7 @@ def _figures_of(run: _Run) -> RunFigures:
 
 
 def table(seeds: int, processes: int) -> str:
-    """Returns a table in Markdown of the figures of all ways and loads, each a mean over `seeds` seeds."""
+    """Returns a Markdown table: a row for each load, a column for each way to connect regions, means over the seeds."""
     runs = [
         _Run(algorithm, load, way, FIRST_SEED + seed)
         for algorithm in ALGORITHMS
