@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Protocol
 
@@ -132,10 +132,9 @@ def timed_kind(kind: type[Any]) -> type[Any]:
     return type(kind.__name__, (kind,), {"_connect": connect})
 
 
-@cache
-def _readers() -> dict[object, Callable[[Any], object]]:
-    """Returns redis-py's functions that make of a raw reply what its clients return, by command; few have any."""
-    return dict(redis.Redis(protocol=2).response_callbacks)
+READERS: Final[Mapping[object, Callable[[Any], object]]] = redis.Redis(protocol=2).response_callbacks
+"""Redis-py's functions that make of a raw reply what its clients return, by command; few commands have one. Collected
+when this module is imported, as redis-py imports further modules for it, which an exchange must not."""
 
 
 class BlockingServer:
@@ -229,7 +228,7 @@ class BlockingServer:
                     raise TimeoutError("no answer within the time for it")
                 yield
             reply = connection.read_response()
-            read = _readers().get(command[0])
+            read = READERS.get(command[0])
             return reply if read is None else read(reply)
         except ResponseError as error:
             if from_wrong_server(error):
