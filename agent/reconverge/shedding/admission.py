@@ -24,12 +24,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from reconverge.limiter.reservation import log_unseen
 from reconverge.runtime.truth import no_number
 from reconverge.runtime.unique import Unique
 from reconverge.shedding.layers import DROPPED, IGNORED, SERVED, Outcome, ShedRefusal, Ticket
+
+REMEDY: Final = "stack.enter(key, method) as admission: if admission: ..."
 
 
 class DecidingStack(Protocol):
@@ -179,7 +181,7 @@ class Admission(Unique):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._refusal is not None and not self._seen:
-            log_unseen(self._refusal.layer, "stack.enter(key, method) as admission: if admission: ...")
+            log_unseen(self._refusal.layer, REMEDY)
         self.finish(SERVED if error is None else DROPPED if isinstance(error, TimeoutError) else IGNORED)
 
     async def __aenter__(self) -> Self:

@@ -29,10 +29,11 @@ from reconverge.errors import InvalidSetting, asked
 from reconverge.limiter.enforcement.switches import OFF, ON, SHADOW, Switch, checked_switch
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.runtime.locks import new_lock
+from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.process import register
 from reconverge.runtime.threads import Total
 from reconverge.shedding.adaptive.concurrency import AdaptiveConcurrency
-from reconverge.shedding.admission import Admission
+from reconverge.shedding.admission import REMEDY, Admission
 from reconverge.shedding.classes import TrafficClasses
 from reconverge.shedding.fast_path import FastPath, fast_path_for
 from reconverge.shedding.layers import IGNORED, Arrival, Layer, ShedRefusal, Ticket
@@ -122,6 +123,7 @@ class Stack:
         """Admissions that the program dropped unfinished, each with the monotonic time in nanoseconds at which it
         ends."""
         self._dropped = Total()
+        self._lost_logged = LoggedOnce()
 
     def start_over_after_fork(self) -> None:
         """Sets the counts to zero in a forked child, as they belong to the parent."""
@@ -237,6 +239,13 @@ class Stack:
             self._lost.append((self._now() + DROPPED_NS, admission))
 
     def _end_lost(self) -> None:
+        if self._lost and self._lost_logged.is_new():
+            logger.warning(
+                "reconverge: a request was dropped and its admission never finished, so its slot is taken for a second "
+                "more, or until the garbage collector finds it; write: with %s, or call admission.finish(), and close "
+                "each body of a WSGI response",
+                REMEDY,
+            )
         now_ns = self._now()
         while self._lost:
             try:
@@ -249,11 +258,6 @@ class Stack:
                 return
             admission.finish(IGNORED)
             self._dropped.add()
-            if self._dropped.value == 1:
-                logger.warning(
-                    "reconverge: a request was dropped and its admission never finished; finish each admission, and "
-                    "close each body of a WSGI response, or a slot is taken until the garbage collector finds it"
-                )
 
     def now_ns(self) -> int:
         """Returns the time of the monotonic clock, in nanoseconds."""

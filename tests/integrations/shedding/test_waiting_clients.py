@@ -453,3 +453,13 @@ def test_an_admission_that_is_dropped_counts_for_a_second_more(caplog: pytest.Lo
     assert stack.enter("", "POST")
     assert 2 == stack.stats().dropped
     assert [logging.WARNING] == [each.levelno for each in caplog.records]
+
+
+def test_an_admission_without_a_block_is_logged_with_the_next_request(caplog: pytest.LogCaptureFixture) -> None:
+    """With no wait for the end of the second for which it keeps its slot: `if stack.enter(...)` would fill the stack."""
+    stack = Stack(AdaptiveConcurrency(Fixed(2)), clock=ManualClock())
+    admitted = [bool(stack.enter("ada", "POST")) for _ in range(3)]
+
+    assert [True, True, False] == admitted
+    (logged,) = caplog.messages
+    assert "write: with stack.enter(key, method) as admission: if admission" in logged
