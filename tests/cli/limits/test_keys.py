@@ -144,6 +144,18 @@ def test_a_limit_that_is_not_given_as_nodes_declare_it_is_told(node: Agent, redi
     assert [False, True] == ["No node has reported ada lately; nodes that declare another" in each for each in shown]
 
 
+def test_a_reset_by_another_window_forgets_nothing_and_is_told(node: Agent, redis_server: RedisServer) -> None:
+    """The key is refused as before; the status is 1."""
+    use_up(node, "ada")
+    eventually(lambda: not inspected(node, redis_server, "ada")["allowed"], "reports")
+    where = ("--hub", redis_server.url, "--namespace", node.namespace)
+    done = said_by("reset", "ada", *where, "--limit", "login=5/hour")
+
+    assert (1, "ada: forgotten on all nodes: nothing\n") == (done.status, done.stdout)
+    assert "no node has reported ada lately for login by 5/3600s (sliding-window); nodes that" in done.stderr
+    assert not inspected(node, redis_server, "ada")["allowed"]
+
+
 @pytest.mark.parametrize("command", ["inspect", "reset"])
 @pytest.mark.parametrize(
     ("words", "problem"),

@@ -195,3 +195,19 @@ def test_without_a_word_it_tells_that_nothing_is_published(node: Agent, redis_se
 
     assert (0, "") == (done.status, done.stderr)
     assert "nothing is published" in done.stdout
+
+
+def test_a_namespace_without_nodes_is_switched_only_by_force(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most likely it is misspelt, and the fleet that should be switched goes on refusing."""
+    monkeypatch.setenv(VARIABLE, SECRET)
+    where = ("--hub", redis_server.url, "--namespace", f"shpo-{token_hex(4)}")
+    done = said_by("switch", "off", "--lifetime", 60, *where)
+    nothing = said_by("switch", *where)
+    forced = said_by("switch", "off", "--lifetime", 60, "--force", *where)
+
+    assert 2 == done.status
+    assert "has no node that has reported a limit; name the nodes' namespace, or add --force" in done.stderr
+    assert "nothing is published" in nothing.stdout
+    assert 0 == forced.status

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import typer
 
+from reconverge.agent.agent import Agent
 from reconverge.cli.limits.declared import (
     FileOption,
     KeyArgument,
@@ -37,11 +39,11 @@ def reset(
 
     The command joins the fleet as a node for a moment, so declare limits exactly as the nodes do: if quotas differ, the
     smallest applies meanwhile. Limits on work in progress are left alone, with a note. For limits of contracts use
-    `contracts reset`. Limits that no node has reported are named; if there are no others, the status is 1.
+    `contracts reset`. Limits of which no node has reported the key are named; if there are no others, the status is 1.
     """
     check_shared(hub, f"{FORGETS_NOTHING} there")
     own = declared(limit, file, namespace, hub=hub, sync_interval=INTERVAL_S, min_sync_interval=INTERVAL_S)
-    forgotten, left, unknown = list[str](), list[str](), list[str]()
+    forgotten, left, unknown, unmet = list[str](), list[str](), list[str](), list[str]()
     totals = ask_hub(hub, own.namespace, lambda opened: opened.totals(), what=FORGETS_NOTHING)
     with own.agent as agent:
         agent.check(PATIENCE_S)
@@ -50,8 +52,8 @@ def reset(
             if isinstance(limiter, RateLimiter) and totals.keys().isdisjoint(limiter.quotas):
                 unknown.append(name)
             elif isinstance(limiter, RateLimiter):
+                (forgotten if _is_met(agent, limiter, key) else unmet).append(name)
                 limiter.control.reset(key)
-                forgotten.append(name)
             else:
                 left.append(name)
         wait_until_reported(agent, before)
@@ -63,8 +65,21 @@ def reset(
         _tell(key, forgotten, left)
     for sentence in advice_on_unknown(unknown, map(limit_of_quota, totals)):
         typer.echo(f"reconverge: {sentence}", err=True)
-    if unknown and not forgotten:
+    for name in unmet:
+        declared_as = agent.limiters[name].limit
+        apart = "nodes that declare another window or algorithm count apart, so give the limit as they do"
+        typer.echo(
+            f"reconverge: no node has reported {printable(key)} lately for {name} by {declared_as}; {apart}", err=True
+        )
+    if (unknown or unmet) and not forgotten:
         raise typer.Exit(1)
+
+
+def _is_met(agent: Agent, limiter: RateLimiter, key: str) -> bool:
+    """Returns whether the hub knows the key by the limit as it is declared here, or keeps it elsewhere: as a ban."""
+    usages = asyncio.run(agent.fleet_usages(limiter, key)).values()
+    known = any(each.used or each.nodes or each.learning or not each.fleetwide for each in usages)
+    return known or limiter.control.bans is not None
 
 
 def _tell(key: str, forgotten: list[str], left: list[str]) -> None:

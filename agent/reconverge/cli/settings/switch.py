@@ -65,7 +65,7 @@ def switch(
     lifetime: LifetimeOption = None,
     author: AuthorOption = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Accept a limit that no node has reported to the hub.")
+        bool, typer.Option("--force", help="Accept a limit, or a namespace, that no node has reported to the hub.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -86,8 +86,12 @@ def switch(
         known = await _in_force(store, secrets, namespace, now_s)
         if word is None:
             return known
+        reported = {*await store.totals(), *(() if known is None else known.limits)}
         if limit:
-            _check_known(limit, {*await store.totals(), *(() if known is None else known.limits)}, force=force)
+            _check_known(limit, reported, force=force)
+        elif known is None and not reported and not force:
+            problem = "has no node that has reported a limit; name the nodes' namespace, or add --force if none runs yet"
+            raise InvalidSetting("--namespace", namespace, problem)
         expires = _end(known, now_s, lifetime)
         new = renewed(known, namespace, now_ns=SystemClock().wall_ns(), expires=expires)
         changed = turned(new, chosen, limit or ())
