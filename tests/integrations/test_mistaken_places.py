@@ -6,6 +6,7 @@ Method: each mistake in an application that runs; the message has the words that
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.fastapi.misuse import SOCKETS_MAX
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import AioRateLimitInterceptor
-from reconverge.integrations.misplaced import log_bypassed
+from reconverge.integrations.misplaced import log_bypassed, log_not_installed
 from reconverge.integrations.web.bound_rule import MISSED_MAX
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications.asking import ask_asgi, ask_wsgi, converse, statuses, websocket_scope
@@ -134,6 +135,51 @@ async def test_limits_of_aiohttp_without_their_middleware_are_logged(caplog: pyt
 
     assert 1 == caplog.text.count("the limits requests limit nothing")
     assert "write limits.install(app)" in caplog.text
+
+
+async def test_limits_of_aiohttp_that_were_never_installed_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """When they are dropped; at the end of the process only if an application has served by then."""
+    gc.collect()  # of other tests
+    caplog.clear()
+    app, limits = web.Application(), AiohttpLimits("100/minute", agent="memory://")
+    log_not_installed()
+    before = caplog.text
+    async with TestClient(TestServer(app)) as client:
+        assert 404 == (await client.get("/")).status
+    log_not_installed()
+    log_not_installed()
+
+    assert "" == before
+    assert "the limits requests were never installed in an application, so they limited nothing" in caplog.text
+    assert [1, True] == [len(caplog.messages), limits.enabled]
+
+
+def test_limits_of_aiohttp_that_are_dropped_are_logged_unless_they_are_installed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Or their middleware is added by hand."""
+    for used in (lambda limits: limits.install(web.Application()), lambda limits: limits.middleware):
+        used(AiohttpLimits("100/minute", agent="memory://"))
+        gc.collect()
+    before = caplog.text
+    AiohttpLimits("100/minute", agent="memory://")
+    gc.collect()
+
+    assert "" == before
+    assert 1 == caplog.text.count("were never installed in an application")
+
+
+def test_a_limit_for_aiohttp_above_the_decorator_of_a_route_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Where it is written: without the middleware no request leads to it."""
+    routes, limits = web.RouteTableDef(), AiohttpLimits(agent="memory://")
+
+    @limits.limit("2/minute")
+    @routes.get("/")
+    async def wrong(_request: web.Request) -> web.Response:
+        return web.Response()
+
+    assert "@limits.limit limits nothing of what routes serves" in caplog.text
+    assert "put @limits.limit below it" in caplog.text
 
 
 def fastapi_with(limits: FastapiLimits, *depends: Any) -> fastapi.FastAPI:

@@ -11,6 +11,8 @@ calling `app`.
 A client's transport limits nothing either if no call reaches it, because the client's other settings choose another
 transport. A transport can notice this only when it is closed or deleted. The warning is logged then, unless another
 transport has used the same limit.
+
+Limits of an application that are not installed limit nothing either, and the application does not know of them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import atexit
 import inspect
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary, finalize
@@ -42,6 +44,9 @@ class Middleware(Protocol):
 _middlewares: Final = WeakKeyDictionary[Middleware, finalize]()  # type: ignore[type-arg]
 """The middlewares of this process, each with its finalizer, which is alive until the first request."""
 
+_uninstalled: Final = WeakKeyDictionary[object, "tuple[finalize, Callable[[], bool]]"]()  # type: ignore[type-arg]
+"""The limits that no application has; each with its finalizer, and a function that returns whether one has served."""
+
 REGISTRIES: Final = frozenset({"asyncclick", "celery", "click", "cyclopts", "dramatiq", "huey", "procrastinate"})
 """Packages whose decorators return another object in place of the function, such as a task or a command."""
 FRAMEWORKS: Final = frozenset({"aiohttp", "fastapi", "flask", "litestar", "quart", "starlette"})
@@ -60,10 +65,11 @@ def registry_of(function: object) -> str | None:
     return "its queue" if inspect.isfunction(function) and "delay" in vars(function) else None
 
 
-def warn_if_registered(function: Any, caller: FrameType | None) -> None:
+def warn_if_registered(function: Any, caller: FrameType | None, decorator: str = "@limited") -> None:
     """Logs a warning if an application, or a table of routes, serves `function` already.
 
-    Only objects that have a name in the frame `caller` are searched.
+    Only objects that have a name in the frame `caller` are searched. `decorator` is how the caller writes the decorator
+    that makes the limit.
     """
     if caller is None:
         return
@@ -73,10 +79,12 @@ def warn_if_registered(function: Any, caller: FrameType | None) -> None:
             continue
         if any(served is function for served in _served_by(each)):
             logger.warning(
-                "reconverge: @limited limits nothing of what %s serves: it is above the decorator that registered %s "
-                "there, without the limit; put @limited below it, next to the function",
+                "reconverge: %s limits nothing of what %s serves: it is above the decorator that registered %s "
+                "there, without the limit; put %s below it, next to the function",
+                decorator,
                 name,
                 getattr(function, "__qualname__", function),
+                decorator,
             )
             return
 
@@ -128,6 +136,35 @@ def log_bypassed() -> None:
                 app,
                 name,
             )
+
+
+def warn_if_not_installed(limits: object, names: str, has_served: Callable[[], bool]) -> finalize:  # type: ignore[type-arg]
+    """Returns a finalizer that logs a warning when `limits` is deleted, unless the caller has detached it.
+
+    At the end of the process it is logged only if `has_served`: a process may have imported the limits alone. `names`
+    are those of the limits.
+    """
+    warning = finalize(limits, _log_not_installed, names)
+    warning.atexit = False
+    _uninstalled[limits] = warning, has_served
+    return warning
+
+
+@atexit.register
+def log_not_installed() -> None:
+    """Logs a warning for all limits that no application has, though one has served."""
+    for warning, has_served in list(_uninstalled.values()):
+        waits = has_served() and warning.detach()
+        if waits:  # a finalizer does nothing by itself at the end of the process
+            waits[1](*waits[2])
+
+
+def _log_not_installed(names: str) -> None:
+    logger.warning(
+        "reconverge: the limits %s were never installed in an application, so they limited nothing; write "
+        "limits.install(app)",
+        names,
+    )
 
 
 def _log_dropped(name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
@@ -15,6 +16,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Unpack, cast
 from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting, MissingExtra, shown
 from reconverge.integrations.asgi.middleware import POLICY_VIOLATION, checked_close_code
+from reconverge.integrations.misplaced import warn_if_not_installed, warn_if_registered
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
@@ -33,7 +35,7 @@ try:
 
     from reconverge.integrations.aiohttp.request import AiohttpRequest
     from reconverge.integrations.aiohttp.request_keys import in_request
-    from reconverge.integrations.aiohttp.routes import check_handlers, handled_in, mount_of, routes_of
+    from reconverge.integrations.aiohttp.routes import check_handlers, handled_in, has_served, mount_of, routes_of
 except ModuleNotFoundError as error:
     raise MissingExtra("the middleware for aiohttp", error.name or "aiohttp", "aiohttp") from error
 
@@ -85,11 +87,19 @@ class Limits(LimitsOfApp):
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
             return await self._serve(request, self._rules, decide, functools.partial(handler, request))
 
-        self.middleware = middleware
+        self._middleware = middleware
+        names = ", ".join(declared.name for declared in self._rules)
+        self._missing = warn_if_not_installed(self, names, has_served) if names else None
+
+    @property
+    def middleware(self) -> Any:
         """The middleware that `install` adds, for applications that order their middlewares themselves.
 
         They must also append `add_fields` to `app.on_response_prepare`.
         """
+        if self._missing is not None:
+            self._missing.detach()
+        return self._middleware
 
     def install(self, app: web.Application) -> None:
         """Limits an application and its sub-applications, by adding the outermost middleware.
@@ -116,6 +126,8 @@ class Limits(LimitsOfApp):
         self._look_at_handlers(app)
 
     def _log_missing(self) -> None:
+        if self._missing is not None:
+            self._missing.detach()
         logger.warning(
             "reconverge: the limits %s limit nothing, and only decorated handlers are limited: the application lacks "
             "the middleware; write limits.install(app)",
@@ -150,6 +162,8 @@ class Limits(LimitsOfApp):
             self._unused.used(decorate)
             if not callable(handler):  # a request was passed where a handler belongs
                 raise InvalidSetting("limits", limits, _misplaced(limits, handler))
+            here = inspect.currentframe()
+            warn_if_registered(handler, here and here.f_back, "@limits.limit")
             declared = self.guard.declare(rule, owner=handler)
             decide = self._deciding([declared])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -87,3 +88,8 @@ def check_handlers(app: web.Application, limited: Iterable[Any]) -> None:
             raise InvalidSetting(
                 "limit", getattr(bare, "__qualname__", bare), f"{problem} @routes.get, or add the limited handler"
             )
+
+
+def has_served() -> bool:
+    """Returns whether any application of this process has begun to serve. Slow, as it looks at all objects."""
+    return any(issubclass(type(each), web.Application) and each.frozen for each in gc.get_objects())
