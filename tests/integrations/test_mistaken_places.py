@@ -20,13 +20,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from reconverge import Agent, InvalidSetting
+from reconverge.integrations import by_ip, by_path_parameter, together
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.fastapi.misuse import SOCKETS_MAX
 from reconverge.integrations.flask import Limits as FlaskLimits
-from reconverge.integrations.grpc import AioRateLimitInterceptor
+from reconverge.integrations.grpc import AioRateLimitInterceptor, RateLimitInterceptor
 from reconverge.integrations.misplaced import log_bypassed, log_not_installed
 from reconverge.integrations.web.bound_rule import MISSED_MAX
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
@@ -438,3 +439,70 @@ def test_a_function_of_limits_that_returns_none_is_logged(
 
     assert (1 if returned is None else 0) == caplog.text.count("has returned None for each of the first")
     assert ("if a return is missing there, add it" in caplog.text) == (returned is None)
+
+
+@pytest.mark.parametrize("key", [by_path_parameter("tenant"), together(by_ip, by_path_parameter("tenant"))])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda key: WsgiMiddleware(flask.Flask("shop"), "5/minute", key_func=key, agent="memory://"),
+        lambda key: RateLimitInterceptor("5/minute", key_func=key, agent="memory://"),
+    ],
+    ids=["WSGI", "gRPC"],
+)
+def test_a_path_parameter_where_there_is_none_is_an_error(made: Callable[[Any], object], key: Any) -> None:
+    """A middleware of WSGI and an interceptor of gRPC never know one."""
+    with pytest.raises(InvalidSetting, match=r"by_path_parameter.tenant.*finds no key, as .* path parameters; use"):
+        made(key)
+
+
+def test_a_path_parameter_in_a_middleware_before_the_router_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """At the first request, once. In a middleware that the router calls it is found."""
+
+    def answer(tenant: str) -> str:
+        return tenant
+
+    app = fastapi.FastAPI()
+    app.get("/{tenant}")(answer)
+    inside = AsgiMiddleware(app, "1/minute", key_func=by_path_parameter("tenant"), agent="memory://")
+    outside = fastapi.FastAPI()
+    outside.mount("/{tenant}/shop", inside)
+    assert [200, 200, 429] == [ask_asgi(outside, path=f"/{each}/shop/x")[0].status for each in ("ada", "bob", "ada")]
+    assert "" == caplog.text
+
+    before = AsgiMiddleware(app, "1/minute", key_func=by_path_parameter("tenant"), agent="memory://")
+    assert [200, 429] == [ask_asgi(before, path=f"/{each}")[0].status for each in ("ada", "bob")]
+    (said,) = caplog.messages
+    assert "is by the path parameter 'tenant', and finds no key: a middleware runs before the router" in said
+
+
+def test_a_path_parameter_that_a_route_of_fastapi_lacks_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """At the first request, with the one that is meant."""
+
+    def answer(tenant: str) -> str:
+        return tenant
+
+    limits = FastapiLimits("memory://")
+    app = fastapi.FastAPI()
+    limits.install(app)
+    for path, name in (("/right/{tenant}", "tenant"), ("/wrong/{tenant}", "tenant_id")):
+        limit = limits("9/minute", name=name, key_func=by_path_parameter(name))
+        app.get(path, dependencies=[fastapi.Depends(limit)])(answer)
+    for path in ("/right/ada", "/wrong/ada", "/wrong/bob"):
+        ask_asgi(app, path=path)
+
+    (said,) = caplog.messages
+    assert (
+        "rule 'tenant_id' is by the path parameter 'tenant_id', and finds no key: its route /wrong/{tenant} has no such"
+        " parameter; did you mean 'tenant'?"
+    ) in said
+
+
+def test_a_limit_of_fastapi_that_needs_the_middleware_names_itself() -> None:
+    """And why: no setting of that error was written."""
+    limits = FastapiLimits("memory://")
+    app = fastapi.FastAPI()
+    app.get("/", dependencies=[fastapi.Depends(limits("2 in flight"))])(answer_one)
+
+    with pytest.raises(InvalidSetting, match=r"limits='2 in flight': holds a slot until .* needs limits.install"):
+        ask_asgi(app)

@@ -20,6 +20,7 @@ from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.web.pipeline import Admitted, Decide
 from reconverge.integrations.web.refusal import TITLES
+from reconverge.integrations.web.request.keys import check_unrouted
 from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, METHOD_CHARACTERS_MAX, Response
@@ -96,6 +97,12 @@ def _decoded(path: str) -> str:
     return path.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
+UNROUTED: Final = (
+    "finds no key, as a WSGI middleware runs before the router and knows no path parameters; use the framework's own "
+    "limits, such as @limits.limit in Flask"
+)
+
+
 @with_advice(OF_LIMITS)
 class RateLimitMiddleware:
     """Limits the requests to a WSGI application.
@@ -123,6 +130,8 @@ class RateLimitMiddleware:
         self.app = app
         self.guard = one_of(guard, **settings) or Guard(**settings)
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]
+        for declared in self._rules:
+            check_unrouted(declared.key_function, UNROUTED)
         self._unmatched = UnmatchedRules(self._rules, self.guard.failed)
         pipeline = None if self._unmatched.wanted else self.guard.pipeline(self._rules, in_environment)
         self._quick = None if pipeline is None else pipeline.decide

@@ -28,7 +28,7 @@ from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from reconverge.errors import InvalidLimit, InvalidSetting
-from reconverge.integrations import Addresses
+from reconverge.integrations import Addresses, by_ip, by_user, together
 from reconverge.integrations.django import exemptions
 from reconverge.integrations.django import middleware as django_middleware
 from reconverge.integrations.django.middleware import DjangoRequest, ServingRequest, guard, limit, outcome_of
@@ -227,6 +227,25 @@ def test_users_are_counted_each_on_his_own(get: Get, users: list[Any]) -> None:
     assert [200, 200, 200, 429, 200] == statuses
     assert (200, {"requests": 1}) == (stranger.status_code, remaining(stranger))
     assert {} == failures
+
+
+def test_users_that_are_found_below_our_middleware_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """When the server starts, also where a user is a part of the key; other keys may be counted there."""
+    below = [django_project.MIDDLEWARE[-1], *django_project.WITHOUT_OURS]
+    for order, key in (
+        (django_project.MIDDLEWARE, by_user),
+        (below, by_ip),
+        (below, by_user),
+        (below, together(by_ip, by_user)),
+    ):
+        with override_settings(MIDDLEWARE=order), configured(LIMITS="2/hour", KEY_FUNC=key):
+            WSGIHandler()
+
+    assert 2 == len(caplog.messages)
+    assert all(
+        "requests is by_user, but RateLimitMiddleware stands above AuthenticationMiddleware" in each
+        for each in caplog.messages
+    )
 
 
 def test_whoever_cannot_be_loaded_is_counted_by_address(users: list[Any], caplog: pytest.LogCaptureFixture) -> None:

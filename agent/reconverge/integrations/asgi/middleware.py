@@ -266,6 +266,8 @@ class RateLimitMiddleware:
         router, root = self._router, self._root
         if scope["type"] != "lifespan":
             self._unmatched.look(lambda: routes_of(router), (str(scope.get("root_path") or ""), root))
+            if "path_params" not in scope:
+                self._unmatched.look_at_parameters(None, tuple)
             return send
 
         async def begun(message: Message) -> None:

@@ -79,6 +79,7 @@ class RateLimitMiddleware:
             configured().check_blocking()
         configured().check_names()
         configured().check_limits(LIMITED)
+        configured().log_late_user()
 
     def __call__(self, request: HttpRequest) -> Any:
         if self._waits:

@@ -6,6 +6,7 @@ RECONVERGE = {"HUB": "redis://localhost:6379/0", "LIMITS": "100/minute", "RULES"
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings
 from reconverge.integrations.web.pipeline import Decide, Find
 from reconverge.integrations.web.request.addresses import Addresses
-from reconverge.integrations.web.request.keys import Asked, OfUser, asks, by_ip, source_of, waits
+from reconverge.integrations.web.request.keys import Asked, OfUser, asks, by_ip, reads_user, source_of, waits
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import SPENT, Rule, RuleSettings
@@ -51,6 +52,9 @@ FUNCTIONS: Final = frozenset(
 paths."""
 OTHER_WORDS: Final = {"KEY_FUNCTION": "KEY_FUNC"}
 """Settings that have another name in a guard's errors: the name in the error, and the name in RECONVERGE."""
+OURS_BEGIN: Final = "reconverge.integrations.django."
+AUTHENTICATION: Final = "django.contrib.auth.middleware.AuthenticationMiddleware"
+logger = logging.getLogger("reconverge")
 _LISTED: Final = re.compile(r"(?:[\w/.~-]|<[^<>]*>|\(\?P<\w+>(?:[^()]|\([^()]*\))*\))*")
 """Matches a URL pattern that can be compared with a rule's path: `items/<int:id>/`, or a simple regular expression."""
 _PLAIN: Final = re.compile(r"(?:[\w.~-]+/)+")
@@ -101,6 +105,18 @@ class Configured:
             raise ImproperlyConfigured(
                 f"{SETTING}: the middleware is there, but nothing is limited; write 'LIMITS': '100/minute', or 'RULES',"
                 " or limit a view with @limit('5/minute')"
+            )
+
+    def log_late_user(self) -> None:
+        """Logs a warning if a rule counts by a user that only a middleware below this one finds."""
+        by_users = [declared.name for declared in self.rules if reads_user(declared.key_function)]
+        names = list(settings.MIDDLEWARE)
+        ours = next((place for place, name in enumerate(names) if name.startswith(OURS_BEGIN)), len(names))
+        if by_users and AUTHENTICATION in names[ours:]:
+            logger.warning(
+                "reconverge: %s is by_user, but RateLimitMiddleware stands above AuthenticationMiddleware in MIDDLEWARE,"
+                " so no request has a user of Django yet; put it below",
+                ", ".join(by_users),
             )
 
     def check_blocking(self) -> None:

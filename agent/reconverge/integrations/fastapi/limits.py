@@ -9,6 +9,7 @@ async def items(): ...
 
 # No `from __future__ import annotations` here: FastAPI reads a dependency's annotations, and may not find their names.
 
+import functools
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +24,7 @@ from reconverge.integrations.asgi.routes import routes_of
 from reconverge.integrations.asgi.scope_keys import in_scope, part_in_scope
 from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, serve_deciding
 from reconverge.integrations.fastapi.messages import SocketMessages
-from reconverge.integrations.fastapi.misuse import Dependency, Misuse, NoParameter
+from reconverge.integrations.fastapi.misuse import Dependency, Misuse, NoParameter, depends_on
 from reconverge.integrations.fastapi.openapi import describe_refusals
 from reconverge.integrations.web.bound_rule import Declared, FoundKey, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
@@ -289,15 +290,6 @@ async def answer_refusal(_request: Request, error: Exception) -> Response:
     return _RefusedDependency(cast("TooManyRequests", error).outcome)
 
 
-def _depends(dependant: Any, on: object) -> bool:
-    """Returns whether a route or a dependency depends on `on`, directly or through other dependencies.
-
-    `dependant` is FastAPI's own record of the route or the dependency.
-    """
-    below = getattr(dependant, "dependencies", None) or ()
-    return any(each.call is on or _depends(each, on) for each in below)
-
-
 def _limited_by_dependency(check: Callable[[Any, Any], Awaitable[Outcome]], key: FromDependency) -> Any:
     """Returns a dependency that has FastAPI call the dependency `key.depends` first, and then checks the request."""
 
@@ -328,7 +320,7 @@ class _DependencyAsk:
 
     def _routes(self, app: object) -> list[Route] | None:
         """Returns the routes of an application that depend on this rule; None if no such route is found."""
-        routes = routes_of(app, lambda holder: _depends(getattr(holder, "dependant", None), self.dependency))
+        routes = routes_of(app, lambda holder: depends_on(getattr(holder, "dependant", None), self.dependency))
         return routes or None
 
     def checks(self) -> Callable[..., Awaitable[Outcome]]:
@@ -359,7 +351,9 @@ class _DependencyAsk:
         """
         scope: Any = connection.scope
         if self._unmatched.wanted:
-            self._unmatched.look(lambda: self._routes(scope.get("app")), (str(scope.get("root_path") or ""),))
+            routes = functools.partial(self._routes, scope.get("app"))
+            self._unmatched.look(routes, (str(scope.get("root_path") or ""),))
+            self._unmatched.look_at_parameters(scope.get("path_params") or {}, routes)
         if not isinstance(outcome, Outcome):
             request = AsgiRequest(scope, self._guard.addresses, connection=connection)
             if outcome is None:
@@ -389,11 +383,10 @@ class _DependencyAsk:
             raise TooManyRequests(outcome)
         go_on(before, outcome)
         if outcome.unsettled:
+            why = "holds a slot until the response ends" if outcome.holds else "depends on the response"
             for each in before:
                 each.take_back()
-            name = self._declared.name
-            problem = "a limit on what is in progress, or that depends on the response, needs limits.install(app)"
-            raise InvalidSetting("settle", name, problem)
+            raise InvalidSetting("limits", self._declared.rule.limits, f"{why}, so it needs limits.install(app)")
         if response is not None:  # a websocket has none
             for name, value in outcome.fields:
                 response.headers.append(name, value)

@@ -97,6 +97,15 @@ class NoRoute:
         raise InvalidSetting("limits", "limits", f"a limit was used in the place of a route; {WRITE}")
 
 
+def depends_on(dependant: Any, on: object) -> bool:
+    """Returns whether a route or a dependency depends on `on`, directly or through other dependencies.
+
+    `dependant` is FastAPI's own record of the route or the dependency.
+    """
+    below = getattr(dependant, "dependencies", None) or ()
+    return any(each.call is on or depends_on(each, on) for each in below)
+
+
 class Misuse:
     """Finds limits of one application that limit nothing, or that charge a request twice. Logs a warning about each.
 

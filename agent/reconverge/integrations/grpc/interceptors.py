@@ -27,7 +27,7 @@ from reconverge.integrations.web.fields import OF_CONTENT, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, one_of
 from reconverge.integrations.web.outcome import Outcome
-from reconverge.integrations.web.request.keys import by_header, by_ip, by_route
+from reconverge.integrations.web.request.keys import by_header, by_ip, by_route, check_unrouted
 from reconverge.integrations.web.request.paths import BELOW
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules
@@ -103,7 +103,11 @@ class Interceptor:
             if not (path.endswith(BELOW) or {"{", "<"} & {*path} or len([*filter(None, path.split("/"))]) == 2):
                 problem = "is no full method, so no call would match; write /shop.Orders/* or /shop.Orders/Create"
                 raise InvalidSetting("paths", path, problem)
-        return self.guard.declare(rule, name=name)
+        declared = self.guard.declare(rule, name=name)
+        check_unrouted(
+            declared.key_function, "finds no key, as gRPC has no path parameters; use by_metadata, by_peer or by_rpc"
+        )
+        return declared
 
     def _handler(self, handler: Any, details: Details) -> Any:
         """Returns the limited handler of a method; None if the method does not exist."""

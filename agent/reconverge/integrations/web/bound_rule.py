@@ -37,6 +37,7 @@ from reconverge.integrations.web.request.keys import (
     everybody,
     joined,
     name_of_function,
+    parameters_of,
     plain,
     waits,
     written,
@@ -68,6 +69,10 @@ BECOMES: Final = {
 NO_USER: Final = (
     ". No middleware has left a user in the request; in Django, put AuthenticationMiddleware above ours; in FastAPI, "
     "whose users come from a dependency, write key_func=Depends(current_user)"
+)
+NO_PARAMETER: Final = (
+    ". A route has the parameters that its own path names, and a middleware before the router knows none; write the "
+    "name as in the route, and limit the route itself"
 )
 MISSED_MAX: Final = 10
 """If a key function finds no key in this many first requests, a warning is logged."""
@@ -503,7 +508,7 @@ class Declared:
                 name_of_function(self._key),
                 MISSED_MAX,
                 BECOMES[self.missing],
-                NO_USER if self._key is by_user else "",
+                NO_USER if self._key is by_user else NO_PARAMETER if parameters_of(self._key) else "",
             )
 
     def _stand_in(self, request: Request, missing: str) -> str:

@@ -10,15 +10,21 @@ contain slashes.
 The same comparison finds a rule with `methods=["POST"]` for routes that accept only GET. OPTIONS is not compared,
 because it is often answered without a route, for example by a middleware for CORS. A limit on single views is compared
 with the routes of these views only, if the framework reports them.
+
+A key function of path parameters finds no key in a middleware before the router, nor by a name that the routes of its
+view lack.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from reconverge.errors import asked
+from reconverge.integrations.web.request.keys import parameters_of
 from reconverge.integrations.web.request.paths import BELOW, deep_at, key_of
 from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.runtime.log_throttle import LoggedOnce
@@ -30,6 +36,7 @@ logger = logging.getLogger("reconverge")
 
 NEAREST_MAX: Final = 1000
 """The most routes that are compared in the search for the most similar route."""
+_PARAMETER: Final = re.compile(r"[{](\w+)")
 NO_ROUTE: Final = "OPTIONS"
 """The method that is often answered without a route."""
 
@@ -68,12 +75,14 @@ class UnmatchedRules:
     def __init__(
         self, rules: Iterable[Declared], failed: Callable[[Exception, str], None], *, views: bool = False
     ) -> None:
+        rules = list(rules)
+        self._by_parameter = [declared for declared in rules if parameters_of(declared.key_function)]
         self._rules = [declared for declared in rules if declared.places is not None or declared.methods is not None]
         self._failed = failed
         self._views = views
         self._logged = LoggedOnce()
         """The rules and paths for which a warning was logged."""
-        self.wanted = bool(self._rules)
+        self.wanted = bool(self._rules or self._by_parameter)
         """Whether `look` must still be called."""
 
     def look(
@@ -98,6 +107,29 @@ class UnmatchedRules:
             self._look(routes(), list(roots), mounted=mounted, nested=nested)
         except Exception as error:  # noqa: BLE001  # the application is served in any case
             self._failed(error, "routes")
+
+    def look_at_parameters(self, found: Collection[str] | None, routes: Callable[[], Sequence[Route] | None]) -> None:
+        """Logs a warning for each rule by a path parameter that requests lack. Called at the first request.
+
+        `found` are the names of its parameters; None if no router has looked for any yet.
+        """
+        for declared in self._by_parameter:
+            for name in parameters_of(declared.key_function):
+                if found is None:
+                    problem = "a middleware runs before the router, and knows none; limit the route itself"
+                    self._tell_parameter(declared.name, name, problem)
+                    continue
+                there = [each.path for each in routes() or ()]
+                known = {*found, *(known for path in there for known in _PARAMETER.findall(path))}
+                if there and name not in known and not any(path.endswith(BELOW) for path in there):
+                    problem = f"its route {there[0]} has no such parameter{asked(name, known)}"
+                    self._tell_parameter(declared.name, name, problem)
+
+    def _tell_parameter(self, rule: str, name: str, problem: str) -> None:
+        if self._logged.is_new((rule, name)):
+            logger.warning(
+                "reconverge: rule %r is by the path parameter %r, and finds no key: %s", rule, name, problem
+            )
 
     def _look(self, routes: Sequence[Route] | None, roots: Sequence[str], *, mounted: bool, nested: bool) -> None:
         if routes is None:

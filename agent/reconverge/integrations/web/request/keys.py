@@ -87,7 +87,19 @@ class OfNothing(NamedTuple):
     """Describes a key function that wraps a function without parameters, and so does not read the request."""
 
 
-Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing
+class OfParameter(NamedTuple):
+    """Describes a key function whose key is the value of one parameter of the path."""
+
+    name: str
+
+
+class OfSeveral(NamedTuple):
+    """Describes a key function that combines the keys of several."""
+
+    parts: tuple[Asked, ...]
+
+
+Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing | OfParameter | OfSeveral
 _sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
 """The part of a request that each of this library's key functions reads, by the function. It is no attribute of the
 function, because `functools.wraps` would copy that to wrappers."""
@@ -96,6 +108,26 @@ function, because `functools.wraps` would copy that to wrappers."""
 def source_of(function: Callable[..., Any]) -> Source | None:
     """Returns the part of a request that a key function of this library reads; None for any other function."""
     return _sources.get(function) if type(function) is FunctionType else None
+
+
+def reads_user(function: Callable[..., Any]) -> bool:
+    """Returns whether a key function, or one that it combines, is `by_user`."""
+    source = source_of(function)
+    return isinstance(source, OfUser) or (isinstance(source, OfSeveral) and any(map(reads_user, source.parts)))
+
+
+def parameters_of(function: Callable[..., Any]) -> list[str]:
+    """Returns the parameters of the path that a key function of this library reads."""
+    source = source_of(function)
+    if isinstance(source, OfSeveral):
+        return [name for part in source.parts for name in parameters_of(part)]
+    return [source.name] if isinstance(source, OfParameter) else []
+
+
+def check_unrouted(function: Callable[..., Any], problem: str) -> None:
+    """Raises InvalidSetting for a key function of path parameters where no request has any; `problem` is the reason."""
+    if parameters_of(function):
+        raise InvalidSetting("key_func", name_of_function(function), problem)
 
 
 def by_ip(request: Request) -> str | None:
@@ -187,6 +219,7 @@ def by_path_parameter(name: str) -> KeyFunction:
     def by_that_parameter(request: Request) -> object:
         return request.path_parameters.get(name)
 
+    _sources[by_that_parameter] = OfParameter(name)
     return _named(by_that_parameter, by_path_parameter, name)
 
 
@@ -212,7 +245,9 @@ def together(*parts: KeyFunction) -> KeyFunction:
     async def by_all_slowly(request: Request) -> tuple[Any, ...]:
         return tuple([await _come(part(request)) for part in asked])
 
-    return _named(by_all_slowly if slow else by_all, together, *map(name_of_function, parts))
+    function = by_all_slowly if slow else by_all
+    _sources[function] = OfSeveral(tuple(asked))
+    return _named(function, together, *map(name_of_function, parts))
 
 
 def name_of_function(function: object) -> str:
