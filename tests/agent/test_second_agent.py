@@ -1,15 +1,18 @@
 """Goal: an agent that is made anew in each call, and so never refuses anything, is told of.
 
-Method: agents of one process at one Redis, with and without a stop in between.
+Method: agents of one process at one Redis, with and without a stop in between; agents without a hub, and a fork.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import signal
 
 import pytest
 
 from reconverge import Agent
+from reconverge.agent.notice import ANEW
 from tests.support.servers import RedisServer
 
 SECOND = "this process uses a second agent for the hub"
@@ -65,9 +68,54 @@ async def test_agents_of_blocks_are_not_told_of(redis_server: RedisServer, caplo
     assert SECOND not in caplog.text
 
 
-def test_agents_without_a_hub_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """Each counts alone on purpose, as in tests."""
-    for _ in range(3):
-        Agent("memory://").limit("login", "2/minute").allow("ada")
+def _call_without_hub(name: str, times: int) -> None:
+    for _ in range(times):
+        Agent("memory://").limit(name, "2/minute").allow("ada")
 
-    assert SECOND not in caplog.text
+
+def test_agents_without_a_hub_are_not_told_of_in_a_test(caplog: pytest.LogCaptureFixture) -> None:
+    """Each counts alone on purpose."""
+    _call_without_hub("in-a-test", ANEW)
+
+    assert "" == caplog.text
+
+
+def test_an_agent_without_a_hub_that_one_line_makes_again_and_again_is_told_of(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with that line. Not one that is made twice, nor another limit, nor one in a block, nor a shared one."""
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    _call_without_hub("each-call", ANEW - 1)
+    _call_without_hub("another", ANEW - 1)
+    for _ in range(ANEW):
+        with Agent("memory://") as agent:
+            agent.limit("each-call", "2/minute")
+        Agent("memory://each-call").limit("each-call", "2/minute")
+    before = caplog.text
+    _call_without_hub("each-call", ANEW)
+
+    assert "" == before
+    (said,) = caplog.messages
+    assert "test_second_agent.py, line" in said
+    assert "has made an agent of memory:// with the limit 'each-call' 3 times, and each counts alone" in said
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only decides, and leaves
+@pytest.mark.parametrize("hub", ["memory://", "memory://forked"])
+def test_a_forked_child_that_decides_without_a_hub_is_told_of_once(
+    hub: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counts from nothing, and its parent goes on. A child that decides nothing hears nothing."""
+    limiter = Agent(hub).limit("login", "1/minute")
+    limiter.allow("ada")
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        before = list(caplog.messages)
+        decided = [limiter.allow("ada") for _ in range(2)]
+        told = [f"has an agent of {hub}, and decides with counts of its own" in each for each in caplog.messages]
+        os._exit(0 if (before, decided, told) == ([], [True, False], [True]) else 1)
+
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert "" == caplog.text

@@ -471,6 +471,7 @@ class Agent:
                 log_soft(quotas)
             if not known:
                 log_many(len(self._limiters), name)
+                self._lifecycle.has_declared(name)
         return limiter
 
     def tier(
@@ -775,9 +776,9 @@ class Agent:
         self.stop()
 
     async def __aenter__(self) -> Self:
+        self._lifecycle.in_a_block()
         if self._kernel.alone or self._lifecycle.ended:
             return self
-        self._lifecycle.in_a_block()
         self._lifecycle.hand_over_to_task()
         if self._required.required:
             try:
@@ -1029,6 +1030,8 @@ class Agent:
             self._apply(self._reader.in_force)
         self._hook_dispatcher.start_over()
         self._publishing.begin()  # after the hooks, which may wait with a lock that the parent's thread holds
+        if self._limiters:
+            self._lifecycle.has_forked()
 
     def stop_for_good(self, timeout_s: float) -> None:
         """Sends the last reports as the process ends; decisions after that do not start exchanges again."""

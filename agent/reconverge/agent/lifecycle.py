@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from random import Random
@@ -17,7 +18,7 @@ from typing import Final, TypeVar
 
 from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
-from reconverge.agent.notice import AgentInUse
+from reconverge.agent.notice import AgentInUse, log_forked, log_made_anew
 from reconverge.clock import Clock, Seconds, in_seconds
 from reconverge.errors import EventletPatched, HubUnavailable
 from reconverge.exchange.driver import ExchangeDriver
@@ -27,6 +28,7 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hub.port import Hub
+from reconverge.hub.registry import MEMORY
 from reconverge.runtime.threads import in_main_interpreter
 from reconverge.settings import check_seconds
 
@@ -104,6 +106,17 @@ class Lifecycle:
         if self._in_use is not None:
             self._in_use.ends()
             self._in_use = None
+
+    def has_declared(self, name: str) -> None:
+        """Notes that the agent has a new limit; warns of one that is made anew in each call."""
+        if self._kernel.alone and self._in_use is not None and self.hub_name == f"{MEMORY}://":
+            log_made_anew(name)
+
+    def has_forked(self) -> None:
+        """Notes that this is a forked child, in which an agent without a hub counts alone; logged when it decides."""
+        parent = os.getppid()
+        if self._kernel.alone:
+            self._kernel.put_off(lambda: log_forked(self.hub_name) if os.getppid() == parent else None)
 
     def start(self) -> None:
         """Starts the exchanges on a thread of their own, unless they run already."""

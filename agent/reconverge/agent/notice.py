@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,8 @@ from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.settings import EXCHANGES_MIN
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from reconverge.kernel import Table
     from reconverge.limit.limit import Limit
 
@@ -23,6 +26,14 @@ logger = logging.getLogger("reconverge")
 _logged = LoggedOnce()
 LIMITS_MANY: Final = 2000
 """At so many limits of one agent a warning is logged: more than are written by hand, or made by a drop-in storage."""
+
+
+ANEW: Final = 3
+"""At so many agents of memory:// that one line has made, a warning is logged: an application may be made twice."""
+PLACES_MAX: Final = 1000
+"""The most places in a program, each with a limit, that are counted; further places are not looked at."""
+_made: Final = dict[tuple[tuple[str, int], str], int]()
+"""How many agents of memory:// have got a limit at a place, by file, line and the limit's name."""
 
 
 def log_installation() -> None:
@@ -74,6 +85,45 @@ class AgentInUse:
     def ends(self) -> None:
         """Records that the agent was stopped."""
         self._unstopped.get((os.getpid(), self._hub_name, self._namespace), set()).discard(self._number)
+
+
+def log_made_anew(name: str) -> None:
+    """Logs once that a line of the program has declared a limit of several agents of memory://, each of which is new.
+
+    In a call it makes an agent each time, which has counted nothing. A test makes agents of its own, too: while one of
+    pytest runs, nothing is logged.
+    """
+    place = (_callers_place(inspect.currentframe()), name)
+    if "PYTEST_CURRENT_TEST" in os.environ or (len(_made) >= PLACES_MAX and place not in _made):
+        return
+    _made[place] = _made.get(place, 0) + 1
+    if _made[place] == ANEW and _logged.is_new(place):
+        logger.warning(
+            "reconverge: %s has made an agent of memory:// with the limit %r %d times, and each counts alone, so an "
+            "agent made for each call refuses nothing. Make one agent where the module is imported, and use it "
+            "everywhere; if several are meant, make each in a `with` block",
+            "%s, line %d," % place[0],
+            name,
+            ANEW,
+        )
+
+
+def _callers_place(frame: FrameType | None) -> tuple[str, int]:
+    """Returns the file and line of the innermost frame that is not this package's."""
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "reconverge":
+        frame = frame.f_back
+    return ("the program", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def log_forked(hub_name: str) -> None:
+    """Logs once in a forked child, when it decides, that it counts apart from its parent, which lives on."""
+    if _logged.is_new(("forked", os.getpid())):
+        logger.warning(
+            "reconverge: this process was forked from one that has an agent of %s, and decides with counts of its own "
+            "from here on, as each such process does, so together they admit more; name a hub that processes share, "
+            "such as embedded:// or a Redis",
+            hub_name,
+        )
 
 
 class ShortWindows:
