@@ -20,7 +20,7 @@ from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.key_marks import KeyMarks
 from reconverge.agent.lifecycle import Lifecycle
-from reconverge.agent.notice import ShortWindows, log_installation, log_many, log_soft, log_switch_again
+from reconverge.agent.notice import ShortWindows, log_idle, log_installation, log_many, log_soft, log_switch_again
 from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
@@ -472,6 +472,8 @@ class Agent:
             if not known:
                 log_many(len(self._limiters), name)
                 self._lifecycle.has_declared(name)
+                if cap is None:  # otherwise published settings may raise the other quota
+                    log_idle(quotas)
         return limiter
 
     def tier(

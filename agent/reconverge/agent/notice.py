@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import MISSING, PYTHON_IS_ASKED_FOR, WITHOUT_LOCK
+from reconverge.limit.idle import idle_in
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.settings import EXCHANGES_MIN
 
@@ -184,6 +185,18 @@ def log_soft(quotas: Mapping[str, Limit]) -> None:
                 name,
                 ceil(1000 / limit.nominal) / 1000,
             )
+
+
+def log_idle(quotas: Mapping[str, Limit]) -> None:
+    """Logs the quotas of a limit that can never refuse, because another of its quotas is always used up first."""
+    for name, other in idle_in(quotas):
+        logger.warning(
+            "reconverge: the quota %r, %s, can never refuse, as %s of the same limit is used up first; are their windows"
+            " swapped? Correct one, or leave it out",
+            name,
+            quotas[name],
+            quotas[other],
+        )
 
 
 def log_switch_again(name: str, before: str, after: str) -> None:
