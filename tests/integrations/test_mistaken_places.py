@@ -28,7 +28,7 @@ from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.fastapi.misuse import SOCKETS_MAX
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import AioRateLimitInterceptor, RateLimitInterceptor
-from reconverge.integrations.misplaced import log_bypassed, log_not_installed
+from reconverge.integrations.misplaced import log_bypassed, log_without_effect
 from reconverge.integrations.web.bound_rule import MISSED_MAX
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications.asking import ask_asgi, ask_wsgi, converse, statuses, websocket_scope
@@ -143,12 +143,12 @@ async def test_limits_of_aiohttp_that_were_never_installed_are_logged(caplog: py
     gc.collect()  # of other tests
     caplog.clear()
     app, limits = web.Application(), AiohttpLimits("100/minute", agent="memory://")
-    log_not_installed()
+    log_without_effect()
     before = caplog.text
     async with TestClient(TestServer(app)) as client:
         assert 404 == (await client.get("/")).status
-    log_not_installed()
-    log_not_installed()
+    log_without_effect()
+    log_without_effect()
 
     assert "" == before
     assert "the limits requests were never installed in an application, so they limited nothing" in caplog.text

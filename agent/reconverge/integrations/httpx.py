@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NoReturn, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, Unpack
 
 from reconverge.decision import Decision
-from reconverge.errors import MissingExtra, PortableError
+from reconverge.errors import InvalidSetting, MissingExtra, PortableError
 from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, check_functions, checked_call, used_up
 from reconverge.integrations.misplaced import warn_if_unused
 from reconverge.limiter.faces.rate_limiter import RateLimiter
@@ -19,6 +20,7 @@ except ImportError as error:
 Key = Callable[[httpx.Request], str | None]
 """A function of a call's request that returns the key whose quota the call uses; None for a call without a limit."""
 Cost = Callable[[httpx.Request], int]
+T = TypeVar("T")
 
 
 class QuotaUsedUp(PortableError, httpx.TransportError):
@@ -54,7 +56,26 @@ def _hint(transport: object, name: str, others: frozenset[str], place: str) -> s
     hint = f": it is for {place}" if name in others else ""
     if name == "send":  # which a session of requests calls
         hint = ": it is for httpx; write LimitedAdapter of reconverge.integrations.requests in a session of requests"
+    if name == "_loop":  # which a session of aiohttp reads
+        hint = ": it is for httpx; with a client of aiohttp, write await limiter.wait(key) before each call"
     return f"{type(transport).__name__!r} object has no attribute {name!r}{hint}"
+
+
+def _has_called(transport: object) -> bool:
+    """Returns whether a client with this transport has sent calls."""
+    clients = [each for each in gc.get_objects() if issubclass(type(each), httpx.Client | httpx.AsyncClient)]
+    return any(
+        getattr(each, "_transport", None) is transport
+        and getattr(getattr(each, "_state", None), "name", "") == "OPENED"
+        for each in clients
+    )
+
+
+def _checked(inner: T, method: str, write: str) -> T:
+    """Returns a transport that has the method by which it sends. Raises InvalidSetting if it has not."""
+    if not callable(getattr(inner, method, None)) or isinstance(inner, type):
+        raise InvalidSetting("inner", inner, f"is no transport with {method}(); write httpx.{write}()")
+    return inner
 
 
 class LimitedTransport(httpx.BaseTransport):
@@ -91,11 +112,11 @@ class LimitedTransport(httpx.BaseTransport):
         **settings: Unpack[OutgoingSettings],
     ) -> None:
         self.outgoing = Outgoing(limiter, **settings)
-        self._inner = httpx.HTTPTransport() if inner is None else inner
+        self._inner = httpx.HTTPTransport() if inner is None else _checked(inner, "handle_request", "HTTPTransport")
         check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
-        self._unused = warn_if_unused(self, limiter, PAST % ("LimitedTransport", "HTTPTransport"))
+        self._unused = warn_if_unused(self, limiter, PAST % ("LimitedTransport", "HTTPTransport"), _has_called)
 
     def handle_request(self, request: httpx.Request | None = None) -> httpx.Response:
         request = checked_call(request, LimitedTransport)
@@ -134,11 +155,14 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         **settings: Unpack[OutgoingSettings],
     ) -> None:
         self.outgoing = Outgoing(limiter, **settings)
-        self._inner = httpx.AsyncHTTPTransport() if inner is None else inner
+        sends = "handle_async_request"
+        self._inner = httpx.AsyncHTTPTransport() if inner is None else _checked(inner, sends, "AsyncHTTPTransport")
         check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
-        self._unused = warn_if_unused(self, limiter, PAST % ("AsyncLimitedTransport", "AsyncHTTPTransport"))
+        self._unused = warn_if_unused(
+            self, limiter, PAST % ("AsyncLimitedTransport", "AsyncHTTPTransport"), _has_called
+        )
 
     async def handle_async_request(self, request: httpx.Request | None = None) -> httpx.Response:
         request = checked_call(request, AsyncLimitedTransport)

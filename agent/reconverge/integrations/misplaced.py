@@ -21,6 +21,8 @@ import atexit
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from ipaddress import ip_network
+from itertools import islice
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary, finalize
@@ -44,9 +46,12 @@ class Middleware(Protocol):
 _middlewares: Final = WeakKeyDictionary[Middleware, finalize]()  # type: ignore[type-arg]
 """The middlewares of this process, each with its finalizer, which is alive until the first request."""
 
-_uninstalled: Final = WeakKeyDictionary[object, "tuple[finalize, Callable[[], bool]]"]()  # type: ignore[type-arg]
-"""The limits that no application has; each with its finalizer, and a function that returns whether one has served."""
+_without_effect: Final = WeakKeyDictionary[object, "tuple[finalize, Callable[[object], bool]]"]()  # type: ignore[type-arg]
+"""Limits that no application has, and transports; each with its finalizer, and a function that returns whether an
+application, or the transport's client, was used."""
 
+CUSTOMERS_MAX: Final = 1000
+"""The most customers whose names are compared with addresses."""
 REGISTRIES: Final = frozenset({"asyncclick", "celery", "click", "cyclopts", "dramatiq", "huey", "procrastinate"})
 """Packages whose decorators return another object in place of the function, such as a task or a command."""
 FRAMEWORKS: Final = frozenset({"aiohttp", "fastapi", "flask", "litestar", "quart", "starlette"})
@@ -138,7 +143,7 @@ def log_bypassed() -> None:
             )
 
 
-def warn_if_not_installed(limits: object, names: str, has_served: Callable[[], bool]) -> finalize:  # type: ignore[type-arg]
+def warn_if_not_installed(limits: object, names: str, has_served: Callable[[object], bool]) -> finalize:  # type: ignore[type-arg]
     """Returns a finalizer that logs a warning when `limits` is deleted, unless the caller has detached it.
 
     At the end of the process it is logged only if `has_served`: a process may have imported the limits alone. `names`
@@ -146,15 +151,15 @@ def warn_if_not_installed(limits: object, names: str, has_served: Callable[[], b
     """
     warning = finalize(limits, _log_not_installed, names)
     warning.atexit = False
-    _uninstalled[limits] = warning, has_served
+    _without_effect[limits] = warning, has_served
     return warning
 
 
 @atexit.register
-def log_not_installed() -> None:
-    """Logs a warning for all limits that no application has, though one has served."""
-    for warning, has_served in list(_uninstalled.values()):
-        waits = has_served() and warning.detach()
+def log_without_effect() -> None:
+    """Logs a warning for all limits that no application has, though one has served, and for bypassed transports."""
+    for each, (warning, has_served) in list(_without_effect.items()):
+        waits = warning.alive and has_served(each) and warning.detach()
         if waits:  # a finalizer does nothing by itself at the end of the process
             waits[1](*waits[2])
 
@@ -176,13 +181,38 @@ def _log_dropped(name: str) -> None:
     )
 
 
-def warn_if_unused(transport: object, limiter: RateLimiter, remedy: str) -> finalize:  # type: ignore[type-arg]
-    """Returns a finalizer that logs a warning if no call has used `limiter`, the limiter of `transport`.
+def warn_if_by_address(rule: str, customers: Iterable[str]) -> None:
+    """Logs a warning about a rule of contracts that counts by address, unless a customer is named like an address.
 
-    The finalizer runs when the transport is closed or deleted, but not at the end of the process.
+    Of many customers only some are looked at.
+    """
+    if not any(_is_address(name) for name in islice(customers, CUSTOMERS_MAX)):
+        logger.warning(
+            "reconverge: rule %r decides by contracts and has no key function, so each address is a customer, and none "
+            "of the contracts is known by one; add key_func=, which returns the customer",
+            rule,
+        )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_network(name)
+    except ValueError:
+        return False
+    return True
+
+
+def warn_if_unused(
+    transport: object, limiter: RateLimiter, remedy: str, has_called: Callable[[object], bool]
+) -> finalize:  # type: ignore[type-arg]
+    """Returns a finalizer that logs a warning if no call has used the limiter of `transport` by its end.
+
+    The transport's `close` calls the finalizer, otherwise its deletion does; the end of the process only if its client
+    `has_called`.
     """
     warning = finalize(transport, _log_unused, type(transport).__name__, limiter, remedy)
     warning.atexit = False
+    _without_effect[transport] = warning, has_called
     return warning
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from copy import copy
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 from reconverge.clock import Seconds
@@ -52,6 +53,14 @@ def by_origin(request: requests.PreparedRequest) -> str:
     return f"{parts.hostname or ''}:{parts.port or {'http': 80, 'https': 443}.get(parts.scheme, 0)}"
 
 
+def _has_called(adapter: object) -> bool:
+    """Returns whether a session with this adapter has sent calls by another one."""
+    sessions = [each for each in gc.get_objects() if issubclass(type(each), requests.Session)]
+    beside = [set(each.adapters.values()) for each in sessions if adapter in each.adapters.values()]
+    pools = [getattr(getattr(each, "poolmanager", None), "pools", ()) for several in beside for each in several]
+    return any(map(len, pools))
+
+
 class LimitedAdapter(HTTPAdapter):
     """An adapter of a requests session that sends calls when their quota has room for them.
 
@@ -91,7 +100,7 @@ class LimitedAdapter(HTTPAdapter):
         check_functions(key=key, cost=cost)
         self._key = key
         self._cost = cost
-        self._unused = warn_if_unused(self, limiter, PAST)
+        self._unused = warn_if_unused(self, limiter, PAST, _has_called)
         super().__init__(**options)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -101,7 +110,14 @@ class LimitedAdapter(HTTPAdapter):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._unused = warn_if_unused(self, self.outgoing.limiter, PAST)
+        self._unused = warn_if_unused(self, self.outgoing.limiter, PAST, _has_called)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            of_httpx = name in ("handle_request", "handle_async_request", "__enter__", "__aenter__")
+            hint = ": it is for requests; write LimitedTransport of reconverge.integrations.httpx" if of_httpx else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
 
     def close(self) -> None:
         self._unused()

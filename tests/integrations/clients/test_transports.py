@@ -15,6 +15,7 @@ from urllib3.util.retry import Retry
 from reconverge import Agent, RateLimiter
 from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from reconverge.integrations.httpx import QuotaUsedUp as HttpxQuotaUsedUp
+from reconverge.integrations.misplaced import log_without_effect
 from reconverge.integrations.requests import LimitedAdapter
 from reconverge.integrations.requests import QuotaUsedUp as RequestsQuotaUsedUp
 from tests.support.applications.metered import Metered, metered_server
@@ -43,6 +44,28 @@ def test_httpx_sends_as_many_calls_as_the_quota_has(server: Metered, limiter: Ra
 
     assert 3 == server.calls
     assert 0 < refused.value.retry_after <= 8 * 3600
+
+
+def test_a_transport_that_its_client_bypasses_is_logged_at_the_end_of_the_process(
+    server: Metered, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a client that lives as long. One whose client or session has sent nothing is no mistake."""
+    agent = Agent("memory://")
+    limits = [agent.limit(f"late-{number}", "9/minute") for number in range(4)]
+    clients = [httpx.Client(transport=LimitedTransport(each), proxy=server.url) for each in limits[:2]]
+    sessions = [requests.Session() for _ in limits[2:]]
+    for session, each in zip(sessions, limits[2:], strict=True):
+        session.mount("127.0.0.1", LimitedAdapter(each))
+    clients[0].get(server.url)
+    sessions[0].get(server.url)
+    log_without_effect()
+
+    assert ["late-0" in caplog.text, "late-1" in caplog.text] == [True, False]
+    assert ["late-2" in caplog.text, "late-3" in caplog.text] == [True, False]
+    for each in limits:
+        each.allow("ada")  # otherwise the others would be logged when they are closed
+    for opened in (*clients, *sessions):
+        opened.close()
 
 
 def test_a_transport_whose_limit_no_call_has_used_is_logged_at_its_end(

@@ -90,6 +90,6 @@ def check_handlers(app: web.Application, limited: Iterable[Any]) -> None:
             )
 
 
-def has_served() -> bool:
+def has_served(_limits: object) -> bool:
     """Returns whether any application of this process has begun to serve. Slow, as it looks at all objects."""
     return any(issubclass(type(each), web.Application) and each.frozen for each in gc.get_objects())

@@ -16,6 +16,7 @@ from reconverge.contracts.explaining import MissingFact
 from reconverge.contracts.meeting import wait_for_page, wait_for_page_blocking
 from reconverge.contracts.model import CUSTOMER, IDENTITY_BYTES_MAX, REFUSED
 from reconverge.errors import InvalidKey, InvalidLimit, InvalidSetting, ReconvergeError, shown
+from reconverge.integrations.misplaced import warn_if_by_address
 from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, most_of, price_of, warn_if_free
 from reconverge.integrations.web.fields import shown_name
 from reconverge.integrations.web.holding import check_held
@@ -227,6 +228,8 @@ class Declared:
         self._facts = {name: asks(function, name) for name, function in (rule.facts or {}).items()}
         if isinstance(rule.limits, Contracts):
             self._contracts = rule.limits
+            if self._key is by_ip:
+                warn_if_by_address(self.name, rule.limits.document.customers)
         elif callable(rule.limits) and not isinstance(rule.limits, Limiter):
             self._by_request = asks(rule.limits, "limits")
         else:
