@@ -30,10 +30,13 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "django", "django") from None
 
-from reconverge.integrations.dropin.shared_agent import key_of
+from reconverge.integrations.dropin.shared_agent import SETTINGS, key_of
 from reconverge.integrations.dropin.shared_counts import COUNT_MAX, SharedCounts
 
 NAMESPACE: Final = "django"
+IDLE: Final = frozenset(("policy", "max_overshoot", "cold_allowance", "scarce"))
+"""Settings of an agent that concern limits."""
+OF_DJANGO: Final = frozenset(("BACKEND", "LOCATION", "OPTIONS", "TIMEOUT", "KEY_PREFIX", "VERSION", "KEY_FUNCTION"))
 LOCAL: Final = frozenset(("MAX_ENTRIES", "CULL_FREQUENCY"))
 """Options that every Django cache has; here they apply to the values that stay in this process."""
 
@@ -61,12 +64,20 @@ class ReconvergeCache(LocMemCache):  # type: ignore[misc]  # pyright: ignore[rep
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
-        if not location:
+        if not location or not isinstance(location, str):
             problem = (
                 "is missing in CACHES; write the hub that processes share, as 'LOCATION': 'redis://localhost:6379/0'"
+                if not location
+                else "is not one URL; write that of the hub that processes share, as 'redis://localhost:6379/0'"
             )
             raise InvalidSetting("LOCATION", location, problem)
         options = {name: value for name, value in params.get("OPTIONS", {}).items() if name not in LOCAL}
+        for name in IDLE.intersection(options):
+            problem = "has no effect in this cache, which does not learn the limits; leave it out"
+            raise InvalidSetting(f"OPTIONS[{name!r}]", options[name], problem)
+        for name in (each for each in params if each.lower() in SETTINGS and each not in OF_DJANGO):
+            problem = f"belongs in OPTIONS, and has no effect beside it; write 'OPTIONS': {{{name.lower()!r}: ...}}"
+            raise InvalidSetting(name, params[name], problem)
         options.setdefault("namespace", NAMESPACE)
         place = (location, tuple(sorted(options.items())))
         super().__init__(repr(place), params)  # the local values are stored under that name, for all threads

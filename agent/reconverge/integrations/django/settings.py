@@ -114,8 +114,8 @@ class Configured:
         ours = next((place for place, name in enumerate(names) if name.startswith(OURS_BEGIN)), len(names))
         if by_users and AUTHENTICATION in names[ours:]:
             logger.warning(
-                "reconverge: %s is by_user, but RateLimitMiddleware stands above AuthenticationMiddleware in MIDDLEWARE,"
-                " so no request has a user of Django yet; put it below",
+                "reconverge: %s is by_user, but RateLimitMiddleware stands above AuthenticationMiddleware in "
+                "MIDDLEWARE, so no request has a user of Django yet; put it below",
                 ", ".join(by_users),
             )
 
