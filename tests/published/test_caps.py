@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reconverge import Agent, InvalidSetting, Limit, RateLimiter
 from reconverge.published.caps import capped, quotas_as_said
 from reconverge.published.settings import LimitOverride, Word
+from reconverge_sync.memory import MemoryHub
 
 QUOTA = st.integers(1, 30)
 COUNTED = st.sampled_from(["fixed-window", "sliding-window", "sliding-slices", "sliding-log"])
@@ -223,3 +224,19 @@ def test_a_quota_is_found_by_its_window() -> None:
     own = {"api": Limit(10, 0.5)}
 
     assert {"api": Limit(7, 0.5)} == quotas_as_said("api", own, "7 per 500 ms")
+
+
+def test_a_cap_without_published_settings_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would raise nothing. In a process without a hub, as on a developer's machine, it is left alone."""
+    monkeypatch.delenv("RECONVERGE_SETTINGS_SECRET", raising=False)
+    for hub, secret in (("memory://", None), (MemoryHub(), "s" * 16), (MemoryHub(), None), (MemoryHub(), None)):
+        agent = Agent(hub, settings_secret=secret)
+        before = caplog.text
+        agent.limit("capped-in-vain", "5/minute", cap="50/minute")
+        if secret:
+            assert "" == before == caplog.text
+
+    assert 1 == caplog.text.count("cap='50/minute' of the limit 'capped-in-vain' has an effect on published settings")
+    assert 1 == len(caplog.messages)

@@ -15,6 +15,8 @@ from reconverge.errors import InvalidCost, InvalidKey, InvalidSetting
 from reconverge.hub.usage import OTHERS, Counts, UsageKey
 from reconverge.usage.addresses import TEXT_MAX
 from reconverge.usage.meter import COST_MAX, Meter, Taken
+from reconverge.usage.reporter import UsageReporter
+from reconverge_sync.memory import MemoryHub
 
 MINUTE_S = 60
 
@@ -215,3 +217,18 @@ def test_threads_lose_nothing(clock: ManualClock) -> None:
 
     total = sum(each.counts.cost for each in taken + meter.take())
     assert 4 * each_thread * 3 == total
+
+
+def test_counts_for_a_reporter_that_was_never_started_are_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Of the process, which may end within a minute. Without counts, or started, there is nothing to log."""
+    for counts, starts in ((False, False), (True, True), (True, False)):
+        before, meter = caplog.text, Meter()
+        reporter = UsageReporter(meter, MemoryHub())
+        if starts:
+            reporter.start()
+        if counts:
+            meter.add("acme", "requests")
+        reporter.stop_for_good(5.0)
+
+    assert "" == before
+    assert "its UsageReporter was never started; call reporter.start()" in caplog.text

@@ -20,7 +20,15 @@ from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
 from reconverge.agent.key_marks import KeyMarks
 from reconverge.agent.lifecycle import Lifecycle
-from reconverge.agent.notice import ShortWindows, log_idle, log_installation, log_many, log_soft, log_switch_again
+from reconverge.agent.notice import (
+    ShortWindows,
+    log_idle,
+    log_idle_cap,
+    log_installation,
+    log_many,
+    log_soft,
+    log_switch_again,
+)
 from reconverge.agent.overrides import Overrides
 from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
@@ -460,6 +468,8 @@ class Agent:
             )
         if cap is not None:
             caps_as_said(name, quotas, cap)
+            if self._reader is None and not self._kernel.alone:
+                log_idle_cap(name, cap)
         with self._overrides.lock:
             limiter, known = self._declare(name, quotas, chosen, parents, terms)
             if known and switch is not None:

@@ -100,10 +100,10 @@ def log_made_anew(name: str) -> None:
     _made[place] = _made.get(place, 0) + 1
     if _made[place] == ANEW and _logged.is_new(place):
         logger.warning(
-            "reconverge: %s has made an agent of memory:// with the limit %r %d times, and each counts alone, so an "
-            "agent made for each call refuses nothing. Make one agent where the module is imported, and use it "
-            "everywhere; if several are meant, make each in a `with` block",
-            "%s, line %d," % place[0],
+            "reconverge: %s, line %d, has made an agent of memory:// with the limit %r %d times, and each counts "
+            "alone, so an agent made for each call refuses nothing. Make one agent where the module is imported, and "
+            "use it everywhere; if several are meant, make each in a `with` block",
+            *place[0],
             name,
             ANEW,
         )
@@ -191,11 +191,22 @@ def log_idle(quotas: Mapping[str, Limit]) -> None:
     """Logs the quotas of a limit that can never refuse, because another of its quotas is always used up first."""
     for name, other in idle_in(quotas):
         logger.warning(
-            "reconverge: the quota %r, %s, can never refuse, as %s of the same limit is used up first; are their windows"
-            " swapped? Correct one, or leave it out",
+            "reconverge: the quota %r, %s, can never refuse, as %s of the same limit is used up first; are their "
+            "windows swapped? Correct one, or leave it out",
             name,
             quotas[name],
             quotas[other],
+        )
+
+
+def log_idle_cap(name: str, cap: str) -> None:
+    """Logs once that the cap of a limit has no effect, as its agent reads no published settings."""
+    if _logged.is_new(("cap", name)):
+        logger.warning(
+            "reconverge: cap=%r of the limit %r has an effect on published settings alone, and this agent reads none; "
+            "give it the settings_secret, or leave cap out",
+            cap,
+            name,
         )
 
 

@@ -199,11 +199,8 @@ class Meter:
         for name in (identity, limit, route):
             if not isinstance(name, str) or "\0" in name:
                 raise InvalidKey(f"{shown(name)} cannot be counted as usage: names are text without NUL")
-        if self.unstarted and self._minutes and minute not in self._minutes and self._logged.is_new("unstarted"):
-            logger.warning(
-                "reconverge: usage is counted, and nothing reports it to the hub, because its UsageReporter was never "
-                "started; call reporter.start(), or write: with reporter"
-            )
+        if self.unstarted and self._minutes and minute not in self._minutes:
+            self._log_unstarted()
         rows = self._minutes.setdefault(minute, {})
         key = identity, limit, self._known_route(route)
         if key not in rows and (len(rows) >= self._rows_max or max(len(identity), len(limit)) > TEXT_MAX):
@@ -211,6 +208,18 @@ class Meter:
             limit = limit if len(rows) < self._rows_max + OTHERS_MAX and len(limit) <= TEXT_MAX else OTHERS
             key = OTHERS, limit, ""
         return rows.setdefault(key, [0, 0, 0])
+
+    def ends(self) -> None:
+        """Notes that the process ends; logs a warning if there are counts that no reporter has been started for."""
+        if self.unstarted and self._minutes:
+            self._log_unstarted()
+
+    def _log_unstarted(self) -> None:
+        if self._logged.is_new("unstarted"):
+            logger.warning(
+                "reconverge: usage is counted, and nothing reports it to the hub, because its UsageReporter was never "
+                "started; call reporter.start(), or write: with reporter"
+            )
 
     def _known_route(self, route: str) -> str:
         """Returns the name under which a route is counted; "" for no route, and OTHERS if there are too many."""

@@ -277,6 +277,7 @@ class UsageReporter:
 
     def stop_for_good(self, timeout_s: float) -> None:
         """Sends the last report within `timeout_s` seconds and stops, because the process ends."""
+        self.meter.ends()
         self.stop(timeout_s)
 
     def _run(self, thread: _ReportThread) -> None:
