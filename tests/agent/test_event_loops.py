@@ -158,6 +158,23 @@ def test_a_second_loop_is_refused_while_the_first_one_runs(redis_server: RedisSe
     )
 
 
+def test_a_block_of_each_request_is_told_of(redis_server: RedisServer, make_agent: MakeAgent) -> None:
+    """The loop is the same, and the advice to make an agent for each loop would mislead."""
+    agent = make_agent(redis_server.url)
+
+    async def request() -> None:
+        async with agent:
+            await asyncio.sleep(0)
+
+    async def serve() -> str:
+        async with agent:
+            with pytest.raises(RuntimeError) as caught:
+                await asyncio.create_task(request())
+        return str(caught.value)
+
+    assert "in a task of this event loop; write `async with agent` once" in asyncio.run(serve())
+
+
 def test_a_block_within_the_block_is_refused(redis_server: RedisServer, make_agent: MakeAgent) -> None:
     """Its end would be the end of the outer one, too."""
     agent = make_agent(redis_server.url)

@@ -102,9 +102,7 @@ def test_an_agent_without_a_hub_that_one_line_makes_again_and_again_is_told_of(
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only decides, and leaves
 @pytest.mark.parametrize("hub", ["memory://", "memory://forked"])
-def test_a_forked_child_that_decides_without_a_hub_is_told_of_once(
-    hub: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_forked_child_that_decides_without_a_hub_is_told_of_once(hub: str, caplog: pytest.LogCaptureFixture) -> None:
     """It counts from nothing, and its parent goes on. A child that decides nothing hears nothing."""
     limiter = Agent(hub).limit("login", "1/minute")
     limiter.allow("ada")

@@ -7,6 +7,7 @@ its message must have. The message is that of an error, of the log, or of a comm
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from limits.storage import MemoryStorage
 
 from reconverge import Agent, Limit
 from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.following import follow_hub
 from reconverge.contracts.model import Document
 from reconverge.contracts.store.changing import with_customer
 from reconverge.hooks import SilentHooks
@@ -49,7 +51,7 @@ from reconverge.integrations.usage_prometheus import UsageCollector
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.published.settings import checked as settings_checked
-from reconverge.shedding import AdaptiveConcurrency, RequestRate, Stack
+from reconverge.shedding import AdaptiveConcurrency, RequestRate, Stack, TrafficClasses
 from reconverge.testing import ManualClock
 from reconverge.usage import Meter, UsageReporter
 from reconverge_sync.memory import MemoryHub
@@ -281,6 +283,7 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     ),
     "ask": (lambda: AGENT("memory://", in_doubt="ask:25"), ("in_doubt='ask:25'", "ask:25ms")),
 }
+PLAN: dict[str, Any] = {"plans": {"free": {"limits": {"api": "1/minute"}}}, "unknown": "free"}
 STAMPED = {"namespace": "shop", "version": 1, "issued": 1_750_000_000, "expires": 1_750_003_600}
 OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     "slot of a rate": (lambda: _any(limit("5/minute")).slot("ada"), ("'login'", "no slots", "agent.concurrency")),
@@ -407,6 +410,69 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     "transport of a session": (
         lambda: _any(LimitedTransport(limit("9/s"))).send(None),
         ("'send'", "it is for httpx", "write LimitedAdapter"),
+    ),
+    "async transport in a sync one": (
+        lambda: LimitedTransport(limit("9/s"), _any(httpx.AsyncHTTPTransport())),
+        ("inner=", "no transport with handle_request()", "write httpx.HTTPTransport()"),
+    ),
+    "sync transport in an async one": (
+        lambda: AsyncLimitedTransport(limit("9/s"), _any(httpx.HTTPTransport())),
+        ("inner=", "no transport with handle_async_request()", "write httpx.AsyncHTTPTransport()"),
+    ),
+    "adapter of a client": (
+        lambda: httpx.Client(transport=_any(LimitedAdapter(limit("9/s")))).get("http://localhost"),
+        ("'LimitedAdapter'", "it is for requests", "write LimitedTransport"),
+    ),
+    "connector": (
+        lambda: _any(AsyncLimitedTransport(limit("9/s")))._loop,
+        ("'AsyncLimitedTransport'", "it is for httpx", "await limiter.wait(key)"),
+    ),
+    "class of an interceptor": (
+        lambda: _any(RateLimitInterceptor.intercept_service)(lambda _details: None, object()),
+        ("interceptors=<class", "is a class", "RateLimitInterceptor('100/minute')"),
+    ),
+    "coroutine function of a class": (
+        lambda: TrafficClasses(classify=_any(waiting_key)),
+        ("classify=<function", "is a coroutine function", "write a plain one"),
+    ),
+    "class of traffic": (
+        lambda: TrafficClasses().rank("vip"),
+        ("traffic class='vip'", "is none of critical, POST, GET, test", "add it to TrafficClasses"),
+    ),
+    "size of pages": (
+        lambda: follow_hub(Contracts(Agent("memory://"), PLAN), page_bytes=_any("32M")),
+        ("page_bytes='32M'", "whole number of bytes, such as 33554432"),
+    ),
+    "key of an object": (
+        lambda: limit("9/s").allow(object()),
+        ("not object", "such as its id or its address", "differs for each object"),
+    ),
+    "key of a number": (lambda: limit("9/s").allow(_any(5)), ("not int", "turn 5 into a string")),
+    "function in a pickle": (
+        lambda: pickle.dumps(limit("9/s").allow),
+        ("limiter.allow", "pass the limiter", "RateLimiter.allow, limiter, key"),
+    ),
+    "setting in a URL": (
+        lambda: Agent("redis://localhost/0?namespace=shop"),
+        ("not known: namespace", "is a setting of the agent", "write Agent('redis://...', namespace=...)"),
+    ),
+    "customer by address": (
+        lambda: WSGI(
+            flask.Flask("shop"), agent=(agent := Agent("memory://")), rules=[RULE(limits=Contracts(agent, PLAN))]
+        ),
+        ("decides by contracts and has no key function", "add key_func=, which returns the customer"),
+    ),
+    "policy of a cache": (
+        lambda: ReconvergeCache("memory://", {"OPTIONS": {"policy": "strict"}}),
+        ("OPTIONS['policy']='strict'", "has no effect", "leave it out"),
+    ),
+    "namespace beside options": (
+        lambda: ReconvergeCache("memory://", {"NAMESPACE": "shop"}),
+        ("NAMESPACE='shop'", "belongs in OPTIONS", "{'namespace': ...}"),
+    ),
+    "locations": (
+        lambda: ReconvergeCache(_any(["redis://a", "redis://b"]), {}),
+        ("LOCATION=['redis://a'", "is not one URL", "'redis://localhost:6379/0'"),
     ),
     "settings of a text": (
         lambda: settings_checked({**STAMPED, "limits": {"login": "5/minute"}}),

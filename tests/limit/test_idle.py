@@ -79,9 +79,7 @@ def idle_pairs(draw: st.DrawFn) -> list[Limit]:
     ),
     first=st.integers(0, 10_000),
 )
-def test_an_idle_quota_changes_no_decision(
-    limits: list[Limit], requests: list[tuple[int, int]], first: int
-) -> None:
+def test_an_idle_quota_changes_no_decision(limits: list[Limit], requests: list[tuple[int, int]], first: int) -> None:
     """Whatever comes, and when: the other quota alone decides the same."""
     clock = ManualClock()
     clock.advance(first / 1000)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from secrets import token_bytes
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from reconverge.agent.notice import log_reentry
@@ -19,13 +19,15 @@ from reconverge.hub.fallback.opening import open_hubs
 from reconverge.hub.hashing import VARIABLE as KEY_SECRET
 from reconverge.hub.hashing import KeyHasher
 from reconverge.hub.port import Hub, SettingsStore
-from reconverge.hub.registry import MEMORY, Credentials, HubSettings
+from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, Credentials, HubSettings
 from reconverge.kernel import HASH_KEY_BYTES, Kernel, first_odd_cell
 from reconverge.published.envelope import VARIABLE, Secrets, Verifier
 from reconverge.published.settings import SETTINGS, FleetSettings
 from reconverge.published.settings_reader import SettingsReader
 from reconverge.settings import AgentSettings
 
+OF_LIMITS: Final = ("policy", "max_overshoot", "cold_allowance", "scarce", "switch", "in_doubt")
+"""Settings of an agent for its limits."""
 _shared_kernels: dict[tuple[str, str], Kernel] = {}
 """The kernels of `memory://NAME`, by name and namespace; all agents of this process with one NAME share a kernel."""
 
@@ -58,14 +60,17 @@ def assemble(
     Raises InvalidSetting, UnknownHub, EventletPatched.
     """
     hasher = hasher_of(key_secret, namespace=settings.namespace)
-    opened = open_hubs(
-        hub,
-        fallback,
-        HubSettings(settings.namespace, settings.exchange_timeout, credentials),
-        clock,
-        odd_cell=first_odd_cell,
-        hasher=hasher,
-    )
+    try:
+        opened = open_hubs(
+            hub,
+            fallback,
+            HubSettings(settings.namespace, settings.exchange_timeout, credentials),
+            clock,
+            odd_cell=first_odd_cell,
+            hasher=hasher,
+        )
+    except InvalidSetting as error:
+        raise _of_agent(error) from None
     if opened.hub is not None:
         refuse_eventlet()
     kernel = Kernel(
@@ -94,6 +99,15 @@ def assemble(
     if shared_name:
         kernel = _shared_kernels.setdefault((shared_name, settings.namespace), kernel)
     return Parts(opened.hub, opened.name, kernel, hasher)
+
+
+def _of_agent(error: InvalidSetting) -> InvalidSetting:
+    """Returns the error about a URL, with advice if its unknown option is a setting of the agent."""
+    option = error.problem.partition(f"{UNKNOWN_OPTION}: ")[2].partition(";")[0]
+    if option not in (*AgentSettings.__annotations__, *OF_LIMITS):
+        return error
+    problem = f"{error.problem}; {option} is a setting of the agent: write Agent('redis://...', {option}=...)"
+    return InvalidSetting(error.name, error.value, problem)
 
 
 def hasher_of(secret: str | bytes | None, *, namespace: str) -> KeyHasher | None:

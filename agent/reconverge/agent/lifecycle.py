@@ -143,10 +143,16 @@ class Lifecycle:
 
     def hand_over_to_task(self) -> None:
         """Moves the exchanges from their thread to a task of the running event loop."""
-        if isinstance(self.listening, TaskRunner):
-            raise RuntimeError(  # noqa: TRY004  # it is no matter of types
-                "this agent already exchanges with the hub in another running event loop; make one agent for each loop"
-            )
+        listening = self.listening
+        if isinstance(listening, TaskRunner):
+            problem = "another running event loop; make one agent for each loop"
+            if listening.is_here:
+                problem = (
+                    "a task of this event loop; write `async with agent` once, where the application starts, and not"
+                    " in each request"
+                )
+            said = f"this agent already exchanges with the hub in {problem}"
+            raise RuntimeError(said)  # noqa: TRY004  # it is no matter of types
         self.exchanges.stops += 1
         for runner in self.alive:
             runner.request_stop()

@@ -91,6 +91,8 @@ def _on_demand(contracts: Contracts, hold: str, meanwhile: Meanwhile, page_bytes
     for name, word, words in (("hold", hold, HOLDS), ("meanwhile", meanwhile, MEANWHILES)):
         if word not in words:
             raise InvalidSetting(name, word, f"is none of {', '.join(words)}; write one of these")
+    if page_bytes is not None and type(page_bytes) is not int:
+        raise InvalidSetting("page_bytes", page_bytes, "must be a whole number of bytes, such as 33554432")
     if hold == "all":
         if page_bytes is not None:
             raise InvalidSetting("page_bytes", page_bytes, NO_EFFECT)

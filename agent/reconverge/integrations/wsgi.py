@@ -20,8 +20,8 @@ from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_
 from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_together
 from reconverge.integrations.web.pipeline import Admitted, Decide
 from reconverge.integrations.web.refusal import TITLES
-from reconverge.integrations.web.request.keys import check_unrouted
 from reconverge.integrations.web.request.addresses import Addresses, Located
+from reconverge.integrations.web.request.keys import check_unrouted
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules

@@ -9,11 +9,12 @@ the rules above apply; any other value is an error.
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from reconverge.errors import InvalidSetting
 from reconverge.hub.checking import answers
@@ -108,6 +109,16 @@ else:
     for name in names.split():
         setattr(Decision, name, getattr(_decision.Decision, name))
     assert dataclasses.is_dataclass(Decision)
+
+
+def _refuse_to_pickle(_store: Store) -> NoReturn:
+    raise TypeError(
+        "limiter.allow and limiter.hit cannot be pickled, as they belong to the counts of this process; pass the "
+        "limiter, which is found by its name, as in pool.submit(RateLimiter.allow, limiter, key)"
+    )
+
+
+copyreg.pickle(Store, _refuse_to_pickle)  # `pickle` makes the object of such a method first
 
 
 class Unlimited(Decision):

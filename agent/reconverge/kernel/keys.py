@@ -13,7 +13,10 @@ def plain_key(key: object, bytes_max: int) -> str:
     if not isinstance(key, str):
         if key is None:
             raise InvalidKey("a key is a string, not None; name what is counted, such as a user or an address")
-        raise InvalidKey(f"a key is a string, not {type(key).__name__}; turn {shown(key)} into a string first")
+        remedy = f"turn {shown(key)} into a string first"
+        if " object at 0x" in str(key):
+            remedy = "name what identifies it, such as its id or its address; its str() differs for each object"
+        raise InvalidKey(f"a key is a string, not {type(key).__name__}; {remedy}")
     key = str.__str__(key)  # not str(key), which a subclass may override
     if not key or key[0] == "\x00":
         raise InvalidKey(f"a key has at least one character and does not start with NUL; got {shown(key)}")

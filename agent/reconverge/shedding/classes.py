@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -59,6 +60,10 @@ class TrafficClasses:
         self._ranks = {name: rank for rank, name in enumerate(self.names)}
         if classify is not None and not callable(classify):
             raise InvalidSetting("classify", classify, "must be a function from a request to the name of its class")
+        if inspect.iscoroutinefunction(classify):
+            raise InvalidSetting(
+                "classify", classify, "is a coroutine function, which nothing awaits; write a plain one"
+            )
         if header is not None and (not isinstance(header, str) or not header.isascii() or not header.strip()):
             raise InvalidSetting("header", header, "must be the name of a header field, or None")
         by_method = POST in self._ranks and GET in self._ranks
@@ -79,7 +84,8 @@ class TrafficClasses:
         rank = self._ranks.get(name) if isinstance(name, str) else None
         if rank is None:
             known = ", ".join(self.names)
-            raise InvalidSetting("traffic class", name, f"is none of {known}{asked(name, self.names)}")
+            problem = f"is none of {known}{asked(name, self.names)}; write one of these, or add it to TrafficClasses"
+            raise InvalidSetting("traffic class", name, problem)
         return rank
 
     def rank_of(self, request: Any, method: str, field: str | None) -> int:

@@ -456,7 +456,7 @@ def test_an_admission_that_is_dropped_counts_for_a_second_more(caplog: pytest.Lo
 
 
 def test_an_admission_without_a_block_is_logged_with_the_next_request(caplog: pytest.LogCaptureFixture) -> None:
-    """With no wait for the end of the second for which it keeps its slot: `if stack.enter(...)` would fill the stack."""
+    """Before the second is over for which it keeps its slot: `if stack.enter(...)` would fill the stack."""
     stack = Stack(AdaptiveConcurrency(Fixed(2)), clock=ManualClock())
     admitted = [bool(stack.enter("ada", "POST")) for _ in range(3)]
 

@@ -134,6 +134,17 @@ def test_functions_that_only_say_who_is_spared_spare_nobody_when_they_fail(guard
     assert {"KeyError": 16} == guard.stats().failures
 
 
+@pytest.mark.parametrize("setting", ["deduct_when", "settle"])
+def test_a_function_of_the_response_that_fails_is_named(
+    setting: str, guard: Guard, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its setting, as the limit's name is no function; and what is charged then."""
+    rule = guard.declare(Rule(limits="2/hour", name="logins", **{setting: fail}))  # type: ignore[arg-type]
+    guard.check(ask(), [rule]).finish(Response(200))
+
+    assert f"the function 'logins: {setting}' failed, and the request stays charged; correct" in caplog.text
+
+
 # -------------------------------------------------------------------- costs of the limit's own
 
 

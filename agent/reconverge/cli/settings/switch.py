@@ -90,7 +90,9 @@ def switch(
         if limit:
             _check_known(limit, reported, force=force)
         elif known is None and not reported and not force:
-            problem = "has no node that has reported a limit; name the nodes' namespace, or add --force if none runs yet"
+            problem = (
+                "has no node that has reported a limit; name the nodes' namespace, or add --force if none runs yet"
+            )
             raise InvalidSetting("--namespace", namespace, problem)
         expires = _end(known, now_s, lifetime)
         new = renewed(known, namespace, now_ns=SystemClock().wall_ns(), expires=expires)

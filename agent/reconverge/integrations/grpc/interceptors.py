@@ -225,7 +225,12 @@ class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore
 
     waits = False
 
-    def intercept_service(self, continuation: Callable[[Details], Any], handler_call_details: Details) -> Any:
+    def intercept_service(
+        self, continuation: Callable[[Details], Any], handler_call_details: Details | None = None
+    ) -> Any:
+        if handler_call_details is None:  # the server was given the class, and calls its function
+            said = "is a class; pass an object of it: RateLimitInterceptor('100/minute')"
+            raise InvalidSetting("interceptors", RateLimitInterceptor, said)
         return self._handler(continuation(handler_call_details), handler_call_details)
 
 

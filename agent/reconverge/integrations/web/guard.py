@@ -667,9 +667,12 @@ class Guard:
             self.failed(error, "fields")
             return []
 
-    def failed(self, error: Exception, name: str) -> None:
-        """Counts an error of the function `name`; logs the first error of each kind, and at most one a minute later."""
-        self._failures.add(error, name, REFUSED if name == ON_BREACH else None)
+    def failed(self, error: Exception, name: str, becomes: str | None = None) -> None:
+        """Counts an error of the function `name`; logs the first error of each kind, and at most one a minute later.
+
+        `becomes` is what happens to the request then; by default it goes on.
+        """
+        self._failures.add(error, name, REFUSED if name == ON_BREACH else becomes)
 
     def _let_pass(self, error: Exception, name: str, becomes: str | None = None) -> None:
         """Raises an error again if its class is in `passes`; otherwise counts it and logs it as `failed` does."""

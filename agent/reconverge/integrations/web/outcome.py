@@ -111,7 +111,7 @@ class Judge(Protocol):
         """Returns the response fields for rulings; `refused` means that other limits have refused the request."""
         ...
 
-    def failed(self, error: Exception, name: str) -> None:
+    def failed(self, error: Exception, name: str, becomes: str | None = None) -> None:
         """Counts an error of the function `name`, and logs some of these errors."""
         ...
 
@@ -286,7 +286,8 @@ class Outcome(Unique):
                 else:
                     ruling.reservation.__exit__(None, None, None)  # settles the spent cost, if any
             except Exception as error:  # noqa: BLE001  # an error of the application's functions; the estimate stays charged
-                self.guard.failed(error, ruling.name)
+                what = "settle" if rule.deduct_when is None else "deduct_when"
+                self.guard.failed(error, f"{ruling.name}: {what}", "stays charged")
 
 
 def fields_together(outcomes: Sequence[Outcome], *, refused: bool = False) -> Fields:

@@ -127,9 +127,7 @@ class UnmatchedRules:
 
     def _tell_parameter(self, rule: str, name: str, problem: str) -> None:
         if self._logged.is_new((rule, name)):
-            logger.warning(
-                "reconverge: rule %r is by the path parameter %r, and finds no key: %s", rule, name, problem
-            )
+            logger.warning("reconverge: rule %r is by the path parameter %r, and finds no key: %s", rule, name, problem)
 
     def _look(self, routes: Sequence[Route] | None, roots: Sequence[str], *, mounted: bool, nested: bool) -> None:
         if routes is None:
