@@ -80,7 +80,7 @@ def idle_pairs(draw: st.DrawFn) -> list[Limit]:
     first=st.integers(0, 10_000),
 )
 def test_an_idle_quota_changes_no_decision(limits: list[Limit], requests: list[tuple[int, int]], first: int) -> None:
-    """Whatever comes, and when: the other quota alone decides the same."""
+    """The other quota alone decides the same, at any time and for any requests."""
     clock = ManualClock()
     clock.advance(first / 1000)
     agent = Agent("memory://", clock=clock)

@@ -25,15 +25,8 @@ from reconverge.integrations.web.request.addresses import (
     group_of_odd_peer,
     group_of_peers,
 )
-from reconverge.integrations.web.request.keys import (
-    Asked,
-    OfAddress,
-    OfHeader,
-    OfNothing,
-    OfUser,
-    identity_of,
-    source_of,
-)
+from reconverge.integrations.web.request.key_sources import OfAddress, OfHeader, OfNothing, OfUser, source_of
+from reconverge.integrations.web.request.keys import Asked, identity_of
 
 Finder: TypeAlias = Callable[[Mapping[str, Any]], Any]
 UNPREFIXED: Final = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})

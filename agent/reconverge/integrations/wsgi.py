@@ -21,7 +21,7 @@ from reconverge.integrations.web.outcome import OUTCOME, Outcome, fields_togethe
 from reconverge.integrations.web.pipeline import Admitted, Decide
 from reconverge.integrations.web.refusal import TITLES
 from reconverge.integrations.web.request.addresses import Addresses, Located
-from reconverge.integrations.web.request.keys import check_unrouted
+from reconverge.integrations.web.request.key_sources import check_unrouted
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, METHOD_CHARACTERS_MAX, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules

@@ -20,7 +20,8 @@ from reconverge.integrations.web.request.addresses import (
     group_of_peers,
     single,
 )
-from reconverge.integrations.web.request.keys import Asked, OfAddress, OfHeader, source_of
+from reconverge.integrations.web.request.key_sources import OfAddress, OfHeader, source_of
+from reconverge.integrations.web.request.keys import Asked
 
 Finder: TypeAlias = Callable[[web.Request], object]
 

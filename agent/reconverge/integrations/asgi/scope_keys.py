@@ -25,15 +25,8 @@ from reconverge.integrations.web.request.addresses import (
     group_of_odd_peer,
     group_of_peers,
 )
-from reconverge.integrations.web.request.keys import (
-    NOWHERE,
-    Asked,
-    OfAddress,
-    OfHeader,
-    OfUser,
-    identity_of,
-    source_of,
-)
+from reconverge.integrations.web.request.key_sources import OfAddress, OfHeader, OfUser, source_of
+from reconverge.integrations.web.request.keys import NOWHERE, Asked, identity_of
 
 Finder: TypeAlias = Callable[[Mapping[str, Any]], object]
 

@@ -22,7 +22,8 @@ from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings
 from reconverge.integrations.web.pipeline import Decide, Find
 from reconverge.integrations.web.request.addresses import Addresses
-from reconverge.integrations.web.request.keys import Asked, OfUser, asks, by_ip, reads_user, source_of, waits
+from reconverge.integrations.web.request.key_sources import OfUser, reads_user, source_of
+from reconverge.integrations.web.request.keys import Asked, asks, by_ip, waits
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import Request
 from reconverge.integrations.web.rules import SPENT, Rule, RuleSettings

@@ -27,7 +27,8 @@ from reconverge.integrations.web.fields import OF_CONTENT, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import GuardSettings, one_of
 from reconverge.integrations.web.outcome import Outcome
-from reconverge.integrations.web.request.keys import by_header, by_ip, by_route, check_unrouted
+from reconverge.integrations.web.request.key_sources import check_unrouted
+from reconverge.integrations.web.request.keys import by_header, by_ip, by_route
 from reconverge.integrations.web.request.paths import BELOW
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
 from reconverge.integrations.web.rules import Limits, Rule, all_rules

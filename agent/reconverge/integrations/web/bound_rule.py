@@ -21,6 +21,7 @@ from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, 
 from reconverge.integrations.web.fields import shown_name
 from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.addresses import Located
+from reconverge.integrations.web.request.key_sources import parameters_of
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
     EXEMPT,
@@ -38,7 +39,6 @@ from reconverge.integrations.web.request.keys import (
     everybody,
     joined,
     name_of_function,
-    parameters_of,
     plain,
     waits,
     written,

@@ -24,7 +24,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconverge.errors import asked
-from reconverge.integrations.web.request.keys import parameters_of
+from reconverge.integrations.web.request.key_sources import parameters_of
 from reconverge.integrations.web.request.paths import BELOW, deep_at, key_of
 from reconverge.integrations.web.request.read_path import below_mount
 from reconverge.runtime.log_throttle import LoggedOnce

@@ -17,15 +17,22 @@ from fractions import Fraction
 from http import HTTPMethod
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import PurePath
-from types import FunctionType
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.integrations.web.request.addresses import IPV6_PREFIX, grouped
 from reconverge.integrations.web.request.distinctive import check_distinctive
 from reconverge.integrations.web.request.injected import injected_parameter
+from reconverge.integrations.web.request.key_sources import (
+    OfAddress,
+    OfHeader,
+    OfNothing,
+    OfParameter,
+    OfSeveral,
+    OfUser,
+    sources,
+)
 from reconverge.integrations.web.request.request import Request
 from reconverge.limiter.long_keys import OURS, hashed
 
@@ -67,76 +74,13 @@ _CLAIMS: Final = ("sub",)
 """The claims of a token that hold the user's identity."""
 
 
-class OfHeader(NamedTuple):
-    """Describes a key function whose key is the value of one header field."""
-
-    name: str
-
-
-class OfAddress(NamedTuple):
-    """Describes a key function whose key is the client's address; for IPv6, its network of `ipv6_prefix` bits."""
-
-    ipv6_prefix: int
-
-
-class OfUser(NamedTuple):
-    """Describes a key function whose key is the user that the framework has authenticated."""
-
-
-class OfNothing(NamedTuple):
-    """Describes a key function that wraps a function without parameters, and so does not read the request."""
-
-
-class OfParameter(NamedTuple):
-    """Describes a key function whose key is the value of one parameter of the path."""
-
-    name: str
-
-
-class OfSeveral(NamedTuple):
-    """Describes a key function that combines the keys of several."""
-
-    parts: tuple[Asked, ...]
-
-
-Source: TypeAlias = OfHeader | OfAddress | OfUser | OfNothing | OfParameter | OfSeveral
-_sources: Final = WeakKeyDictionary[Callable[..., Any], Source]()
-"""The part of a request that each of this library's key functions reads, by the function. It is no attribute of the
-function, because `functools.wraps` would copy that to wrappers."""
-
-
-def source_of(function: Callable[..., Any]) -> Source | None:
-    """Returns the part of a request that a key function of this library reads; None for any other function."""
-    return _sources.get(function) if type(function) is FunctionType else None
-
-
-def reads_user(function: Callable[..., Any]) -> bool:
-    """Returns whether a key function, or one that it combines, is `by_user`."""
-    source = source_of(function)
-    return isinstance(source, OfUser) or (isinstance(source, OfSeveral) and any(map(reads_user, source.parts)))
-
-
-def parameters_of(function: Callable[..., Any]) -> list[str]:
-    """Returns the parameters of the path that a key function of this library reads."""
-    source = source_of(function)
-    if isinstance(source, OfSeveral):
-        return [name for part in source.parts for name in parameters_of(part)]
-    return [source.name] if isinstance(source, OfParameter) else []
-
-
-def check_unrouted(function: Callable[..., Any], problem: str) -> None:
-    """Raises InvalidSetting for a key function of path parameters where no request has any; `problem` is the reason."""
-    if parameters_of(function):
-        raise InvalidSetting("key_func", name_of_function(function), problem)
-
-
 def by_ip(request: Request) -> str | None:
     """Returns the client's address as the key; for IPv6, its network of 64 bits. See `Addresses` for proxies."""
     client = request.client
     return None if client is None else grouped(client)
 
 
-_sources[by_ip] = OfAddress(IPV6_PREFIX)
+sources[by_ip] = OfAddress(IPV6_PREFIX)
 
 
 def by_ip_network(ipv6_prefix: int) -> KeyFunction:
@@ -151,7 +95,7 @@ def by_ip_network(ipv6_prefix: int) -> KeyFunction:
         client = request.client
         return None if client is None else grouped(client, ipv6_prefix)
 
-    _sources[by_network] = OfAddress(ipv6_prefix)
+    sources[by_network] = OfAddress(ipv6_prefix)
     return _named(by_network, by_ip_network, ipv6_prefix)
 
 
@@ -169,7 +113,7 @@ def by_header(name: str) -> KeyFunction:
     def by_that_header(request: Request) -> str | None:
         return request.single_header(name)
 
-    _sources[by_that_header] = OfHeader(name)
+    sources[by_that_header] = OfHeader(name)
     return _named(by_that_header, by_header, name.lower())
 
 
@@ -178,7 +122,7 @@ def by_user(request: Request) -> str | int | UUID | None:
     return identity_of(request.user)
 
 
-_sources[by_user] = OfUser()
+sources[by_user] = OfUser()
 
 
 def identity_of(user: object) -> str | int | UUID | None:
@@ -219,7 +163,7 @@ def by_path_parameter(name: str) -> KeyFunction:
     def by_that_parameter(request: Request) -> object:
         return request.path_parameters.get(name)
 
-    _sources[by_that_parameter] = OfParameter(name)
+    sources[by_that_parameter] = OfParameter(name)
     return _named(by_that_parameter, by_path_parameter, name)
 
 
@@ -246,7 +190,7 @@ def together(*parts: KeyFunction) -> KeyFunction:
         return tuple([await _come(part(request)) for part in asked])
 
     function = by_all_slowly if slow else by_all
-    _sources[function] = OfSeveral(tuple(asked))
+    sources[function] = OfSeveral(tuple(asked))
     return _named(function, together, *map(name_of_function, parts))
 
 
@@ -318,7 +262,7 @@ def asks(function: object, what: str = "key_func") -> Asked:
 
         return _renamed(ask_slowly, name_of_function(function))
     asked = _renamed(lambda _request: without(), name_of_function(function))
-    _sources[asked] = OfNothing()
+    sources[asked] = OfNothing()
     return asked
 
 
