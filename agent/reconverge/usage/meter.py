@@ -209,7 +209,7 @@ class Meter:
             key = OTHERS, limit, ""
         return rows.setdefault(key, [0, 0, 0])
 
-    def ends(self) -> None:
+    def _ends(self) -> None:
         """Notes that the process ends; logs a warning if there are counts that no reporter has been started for."""
         if self.unstarted and self._minutes:
             self._log_unstarted()

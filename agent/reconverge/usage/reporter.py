@@ -277,7 +277,7 @@ class UsageReporter:
 
     def stop_for_good(self, timeout_s: float) -> None:
         """Sends the last report within `timeout_s` seconds and stops, because the process ends."""
-        self.meter.ends()
+        self.meter._ends()  # noqa: SLF001  # of the same package
         self.stop(timeout_s)
 
     def _run(self, thread: _ReportThread) -> None:
