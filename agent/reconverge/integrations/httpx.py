@@ -20,7 +20,7 @@ except ImportError as error:
 Key = Callable[[httpx.Request], str | None]
 """A function of a call's request that returns the key whose quota the call uses; None for a call without a limit."""
 Cost = Callable[[httpx.Request], int]
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class QuotaUsedUp(PortableError, httpx.TransportError):
@@ -71,7 +71,7 @@ def _has_called(transport: object) -> bool:
     )
 
 
-def _checked(inner: T, method: str, write: str) -> T:
+def _checked(inner: _T, method: str, write: str) -> _T:
     """Returns a transport that has the method by which it sends. Raises InvalidSetting if it has not."""
     if not callable(getattr(inner, method, None)) or isinstance(inner, type):
         raise InvalidSetting("inner", inner, f"is no transport with {method}(); write httpx.{write}()")
