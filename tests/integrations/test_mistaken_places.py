@@ -159,8 +159,12 @@ def test_limits_of_aiohttp_that_are_dropped_are_logged_unless_they_are_installed
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Or their middleware is added by hand."""
-    for used in (lambda limits: limits.install(web.Application()), lambda limits: limits.middleware):
-        used(AiohttpLimits("100/minute", agent="memory://"))
+    uses: list[Callable[[AiohttpLimits], object]] = [
+        lambda limits: limits.install(web.Application()),
+        lambda limits: limits.middleware,
+    ]
+    for use in uses:
+        use(AiohttpLimits("100/minute", agent="memory://"))
         gc.collect()
     before = caplog.text
     AiohttpLimits("100/minute", agent="memory://")

@@ -64,8 +64,10 @@ def test_a_transport_that_its_client_bypasses_is_logged_at_the_end_of_the_proces
     assert ["late-2" in caplog.text, "late-3" in caplog.text] == [True, False]
     for each in limits:
         each.allow("ada")  # otherwise the others would be logged when they are closed
-    for opened in (*clients, *sessions):
-        opened.close()
+    for client in clients:
+        client.close()
+    for session in sessions:
+        session.close()
 
 
 def test_a_transport_whose_limit_no_call_has_used_is_logged_at_its_end(
