@@ -14,7 +14,7 @@ def plain_key(key: object, bytes_max: int) -> str:
         if key is None:
             raise InvalidKey("a key is a string, not None; name what is counted, such as a user or an address")
         remedy = f"turn {shown(key)} into a string first"
-        if " object at 0x" in str(key):
+        if " object at 0x" in remedy:
             remedy = "name what identifies it, such as its id or its address; its str() differs for each object"
         raise InvalidKey(f"a key is a string, not {type(key).__name__}; {remedy}")
     key = str.__str__(key)  # not str(key), which a subclass may override
