@@ -274,6 +274,9 @@ class _TextReader:
         unit = self._peek()
         if unit.kind != "word":
             raise self._expected("a unit, like second, minute, hour or day")
+        if unit.text == "M":
+            advice = "may be a minute or a month; write m or minute, or mo or month"
+            raise InvalidLimit(self._text, f"the unit 'M' {advice}", unit.position)
         if unit.text.lower() not in UNITS_S:
             advice = f"use ms, s, m, h, d, w, mo, y or their names{asked(unit.text, UNITS_S)}"
             after = _PER.match(self._text, unit.position + len(unit.text))

@@ -48,6 +48,22 @@ def publish(file: Path, server: RedisServer, *options: object) -> Said:
     return run("publish", file, "--hub", server.url, "--namespace", "shop", *options)
 
 
+def test_a_limit_that_no_node_has_reported_is_named(file: Path, redis_server: RedisServer) -> None:
+    """It may be declared later, so the file is published; before any node reports a limit, nothing is known."""
+    file.write_text(FILE.replace("limits.login", "limits.logn"))
+    early = publish(file, redis_server)
+    with Agent(redis_server.url, namespace="shop", sync_interval=0.02, exchange_timeout=5.0) as agent:
+        agent.limit("login", "100/day").allow("ada")
+        eventually(lambda: agent.stats().exchanges[0].cells > 0 and agent.ready, "a report")
+
+        late = publish(file, redis_server)
+
+    assert (0, "") == (early.status, early.stderr)
+    assert 0 == late.status
+    assert "the settings of logn have no effect until a node declares it" in late.stderr
+    assert "did you mean 'login'?" in late.stderr
+
+
 def show(server: RedisServer) -> Said:
     return run("show", "--hub", server.url, "--namespace", "shop")
 
