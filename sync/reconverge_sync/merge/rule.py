@@ -373,7 +373,7 @@ class LedgerShard:
         # A grant to a node that leaves, or forgets the key, would be lost.
         learns = self._learning(cell, batch, rule, hub_us)
         # A share that went back while the hub learns would be lost: no other node can be given it.
-        kept = entry.base if learns and seals(rule) and may_have_share(batch) else 0
+        kept = entry.base if learns and seals(rule) and may_have_share(batch) and not batch.leaving else 0
         if asked is not None:
             asked.share = kept
         if grants and not (batch.leaving or forgotten):

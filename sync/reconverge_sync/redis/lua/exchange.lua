@@ -1081,9 +1081,9 @@ do
       if not small then raise_base() end
       if rule.seals then sealed = raise_share() end
       grant_waiting(used, cell_capacity + lent)
-    elseif entry_base > 0 and rule.seals and SEALED_INTERVALS * batch.interval_us <= SEALED_AFTER_S * 1000000 then
+    elseif rule.seals and not batch.leaving and SEALED_INTERVALS * batch.interval_us <= SEALED_AFTER_S * 1000000 then
       sealed = entry_base
-      if grants and at_hub and knows_shares() then grant_waiting(used, min(cell_capacity, cell_bases + entry_base)) end
+      if grants and at_hub and entry_base > 0 and knows_shares() then grant_waiting(used, min(cell_capacity, cell_bases + entry_base)) end
     end
   end
 end
