@@ -376,7 +376,7 @@ RATE = "rate_limit: {unit: day, requests_per_unit: 5}"
 MISTAKES = {
     "no domain": (f"descriptors: [{{key: a, {RATE}}}]", "domain", "is missing"),
     "no descriptors": ("domain: d", "descriptors", "nothing to import"),
-    "a list of words": ("domain: d\ndescriptors: [a, b]", "descriptors.0", "must be a table"),
+    "a list of words": ("domain: d\ndescriptors: [a, b]", "descriptors.0", "must be a mapping"),
     "no list": ("domain: d\ndescriptors: {a: b}", "descriptors", "must be a list"),
     "no key": (f"domain: d\ndescriptors:\n- {{value: a, {RATE}}}", "descriptors.0.key", "is missing"),
     "a key twice": (

@@ -90,4 +90,4 @@ def test_what_else_is_published_of_a_limit_of_contracts_is_told_to_be_unfit() ->
     assert 3 == admitted(contracts, "ada")
     assert stats is not None
     assert {"api"} == set(stats.unfit)
-    assert "change its plans" in stats.unfit["api"]
+    assert "change the plans in the contracts" in stats.unfit["api"]

@@ -219,7 +219,7 @@ FUNCTIONS: dict[str, tuple[Callable[[], object], Words]] = {
     "algorithm by position": (lambda: limit("5/minute", "gcra"), ("'gcra'", "algorithm=")),
     "name and limit swapped": (
         lambda: AGENT("memory://").limit("5/minute", "login"),
-        ("'5/minute'", "the name here", "write agent.limit('login', '5/minute')"),
+        ("'5/minute'", "in place of the name", "write agent.limit('login', '5/minute')"),
     ),
 }
 HUBS: dict[str, tuple[Callable[[], object], Words]] = {
@@ -491,7 +491,7 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     ),
     "contracts path": (
         lambda: Contracts(Agent("memory://"), _any("plans.yaml")),
-        ("document='plans.yaml'", "content of a file", "yaml.safe_load"),
+        ("document='plans.yaml'", "must be a dict", "yaml.safe_load"),
     ),
     "collector": (lambda: AgentCollector(_any(limit("9/s"))), ("RateLimiter('login'", "is no Agent", "pass the agent")),
     "instrument": (lambda: instrument(_any(limit("9/s"))), ("RateLimiter('login'", "is no Agent", "pass the agent")),

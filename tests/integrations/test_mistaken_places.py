@@ -152,7 +152,7 @@ async def test_limits_of_aiohttp_that_were_never_installed_are_logged(caplog: py
 
     assert "" == before
     assert "the limits requests were never installed in an application, so they limited nothing" in caplog.text
-    assert [1, True] == [len(caplog.messages), limits.enabled]
+    assert [1, True] == [caplog.text.count("were never installed"), limits.enabled]
 
 
 def test_limits_of_aiohttp_that_are_dropped_are_logged_unless_they_are_installed(

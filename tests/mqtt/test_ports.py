@@ -157,7 +157,7 @@ async def test_what_a_node_forgets_is_taken_back(mosquitto: Mosquitto) -> None:
 async def test_a_broker_merges_no_addresses(mosquitto: Mosquitto) -> None:
     """Asking for those of the fleet is an error that says where each node's own are."""
     hub = MqttFleet(mosquitto.url).join()
-    with pytest.raises(InvalidSetting, match=r"does not merge addresses"):
+    with pytest.raises(InvalidSetting, match=r"cannot merge the addresses"):
         await from_many_addresses(hub.usage, HOUR)
 
 

@@ -140,7 +140,7 @@ def test_a_hub_that_does_not_merge_addresses_says_so(clock: ManualClock) -> None
         shards = 1
 
     ledger: Any = Former()
-    with pytest.raises(InvalidSetting, match="does not merge addresses"):
+    with pytest.raises(InvalidSetting, match="cannot merge the addresses"):
         found(ledger)
     with pytest.raises(InvalidSetting, match="is no hour"):
         asyncio.run(from_many_addresses(MemoryHub(clock=clock).usage, period_at("day", NOVEMBER)))

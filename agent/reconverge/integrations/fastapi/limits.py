@@ -383,10 +383,14 @@ class _DependencyAsk:
             raise TooManyRequests(outcome)
         go_on(before, outcome)
         if outcome.unsettled:
-            why = "holds a slot until the response ends" if outcome.holds else "depends on the response"
+            holds = outcome.holds
             for each in before:
                 each.take_back()
-            raise InvalidSetting("limits", self._declared.rule.limits, f"{why}, so it needs limits.install(app)")
+            if holds:
+                problem = "holds a slot until the response ends, so it needs limits.install(app)"
+                raise InvalidSetting("limits", self._declared.rule.limits, problem)
+            problem = "a limit on what is in progress, or that depends on the response, needs limits.install(app)"
+            raise InvalidSetting("settle", self._declared.name, problem)
         if response is not None:  # a websocket has none
             for name, value in outcome.fields:
                 response.headers.append(name, value)
