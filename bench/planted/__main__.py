@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Plants the faults that the command line names, and prints the table. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.planted", description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="by name; all by default")
-    parser.add_argument("--list", action="store_true", help="only print the names")
+    parser.add_argument("--list", action="store_true", help="only print the faults, with what each makes wrong")
     parser.add_argument("--finder", choices=FINDERS, action="append", help="by default all but chaos, which is slow")
     parser.add_argument(
         "--seconds", type=float, default=300.0, help="of processor time, for each finder (default: %(default)s)"
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"there is no fault {', '.join(sorted(unknown))}")
     if options.list:
-        print("\n".join(names))
+        print("\n".join(f"{fault.name}: {fault.effect}" for fault in FAULTS))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that finders end with it
     first, parts = map(int, options.part.split("/"))

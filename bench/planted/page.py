@@ -54,7 +54,8 @@ def _lines(found: Kept) -> Iterator[str]:
     yield "`python -m bench.planted` plants each fault alone. A number is the seconds of processor time (of chaos, of"
     yield "real time) until a finder found the fault, with the kernel in Python; >25: not within 25; an empty cell was"
     yield "not tried. The model has no code: there the guard is taken out of the proof. The binding covers neither"
-    yield "buckets nor sliding windows. An arrow: exploration began with some events."
+    yield "buckets nor sliding windows. An arrow: exploration began with some events. `--list` prints what each fault makes"
+    yield "wrong."
     yield ""
     yield f"| fault | guard | {' | '.join(FINDERS)} |"
     yield "|---|---|" + "---|" * len(FINDERS)
@@ -62,7 +63,7 @@ def _lines(found: Kept) -> Iterator[str]:
         outcomes = found.get(fault.name, {})
         cells = " | ".join(_cell(finder, fault, outcomes) for finder in FINDERS)
         guard = "" if fault.guard is None else f"`{fault.guard.name}`"
-        yield f"| {fault.name}: {fault.effect} | {guard} | {cells} |"
+        yield f"| {fault.name} | {guard} | {cells} |"
     yield ""
     yield from _sums(found)
     remarks = [fault for fault in FAULTS if fault.remark]

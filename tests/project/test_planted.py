@@ -124,7 +124,7 @@ def test_the_page_has_a_row_for_each_fault_and_the_kept_one_is_of_these_results(
     found = {FAULTS[0].name: {MODEL: outcome}}
     rows = [row for row in page(found).splitlines() if row.startswith("| ")]
 
-    assert all(any(row.startswith(f"| {fault.name}: ") for row in rows) for fault in FAULTS)
+    assert all(any(row.startswith(f"| {fault.name} |") for row in rows) for fault in FAULTS)
     assert "proved without it" in page(found)
     assert sum(not fault.modelled for fault in FAULTS) == page(found).count("| uncovered |")
     assert set(kept(KEPT)) <= {fault.name for fault in FAULTS}, RESULTS
