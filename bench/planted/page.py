@@ -54,8 +54,8 @@ def _lines(found: Kept) -> Iterator[str]:
     yield "`python -m bench.planted` plants each fault alone. A number is the seconds of processor time (of chaos, of"
     yield "real time) until a finder found the fault, with the kernel in Python; >25: not within 25; an empty cell was"
     yield "not tried. The model has no code: there the guard is taken out of the proof. The binding covers neither"
-    yield "buckets nor sliding windows. An arrow: exploration began with some events. `--list` prints what each fault makes"
-    yield "wrong."
+    yield "buckets nor sliding windows. An arrow: exploration began with some events. `--list` prints what each fault"
+    yield "makes wrong."
     yield ""
     yield f"| fault | guard | {' | '.join(FINDERS)} |"
     yield "|---|---|" + "---|" * len(FINDERS)
