@@ -203,7 +203,8 @@ class World:
         for key in most:
             observer.table.decide(key, 0, self.now_ns)
         self._look_at(observer)
-        self.pass_until(self.now_ns + self.fleet.longest_silence_ns + self.fleet.heard_within_ns)
+        silent = any(observer.table.cells[key].comfortable for key in most)
+        self.pass_until(self.now_ns + silent * self.fleet.longest_silence_ns + self.fleet.heard_within_ns)
         crashes = any(fault.kind in ENDS for fault in self._faults)
         lapses = crashes or self.lapsed()
         problems = []
