@@ -130,9 +130,12 @@ SWEEP_WHEN_FULL_US = 5_000_000
 
 @dataclass(slots=True)
 class Scans:
-    """How many more entries the merge rule may read for one batch."""
+    """The entries that the merge rule may still read for one batch, and what it has read for all cells of the batch."""
 
     left: int
+    """How many more entries may be read."""
+    shortest_lease_us: int | None = None
+    """The shortest lease of all known nodes; None until a cell has needed it."""
 
 
 @dataclass(slots=True)
@@ -329,7 +332,7 @@ class LedgerShard:
                 asked.floating = floating
         if cell.first == batch.node:
             cell.first, cell.reserved = "", 0  # the hub saves up nothing for a node from that node's own allowance
-        answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked, grants=grants)
+        answer = self._answer(cell, batch, report, entry, rule, hub_us, lent, asked, scans, grants=grants)
         self.recalls.look(cell, entry, batch, report, rule, hub_us, asked)
         self.lending.look(identity, cell, rule, rule.pace_us(batch), hub_us)
         self._forget_if_empty(identity, batch, report, rule, hub_us, scans)
@@ -365,6 +368,7 @@ class LedgerShard:
         hub_us: int,
         lent: int,
         asked: HubAsk | None,
+        scans: Scans,
         *,
         grants: bool,
     ) -> CellAnswer:
@@ -379,7 +383,7 @@ class LedgerShard:
         if grants and not (batch.leaving or forgotten):
             small_allowances = rule.small_allowances(rule.lease_of_us(batch))
             if asked is not None and learns:
-                if kept > 0 and self._knows_shares(cell, batch, rule, hub_us):
+                if kept > 0 and self._knows_shares(cell, batch, rule, hub_us, scans):
                     asked.grant_shares(cell, batch.node, entry, rule, hub_us)
             elif asked is not None:
                 asked.grant(cell, batch.node, entry, rule, hub_us, lent, small_allowances=small_allowances)
@@ -492,17 +496,19 @@ class LedgerShard:
             return False
         return hub_us < self.born_us + learning_us(batch, rule, lost=self.lost) + self.grace_us
 
-    def _knows_shares(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
+    def _knows_shares(self, cell: LedgerCell, batch: Batch, rule: LimitRule, hub_us: int, scans: Scans) -> bool:
         """Returns whether the hub may grant what nodes have reported as sealed shares, although it is `_learning`.
 
         No use from before the loss of data counts any more then, and what other nodes may hold fits beside the shares.
         """
         if not rule.strict or self.born_us == ADOPTED_US:
             return False
-        knows_us = self.born_us + rule.counts_for_us + learning_us(batch, rule, lost=False) + self.grace_us
+        if hub_us < self.born_us + rule.counts_for_us + learning_us(batch, rule, lost=False) + self.grace_us:
+            return False
+        if scans.shortest_lease_us is None:  # to go through all nodes takes time
+            scans.shortest_lease_us = min(record.lease_us for record in self.nodes.values())
         # A key may have been lost alone, and later. `learn_until_us` is a lease and that time after its first report.
-        welcomed_us = cell.learn_until_us - min(record.lease_us for record in self.nodes.values())
-        return hub_us >= max(knows_us, welcomed_us)
+        return hub_us >= cell.learn_until_us - scans.shortest_lease_us
 
     def _due(self, cell: LedgerCell, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> bool:
         """Returns whether all nodes' entries of a key must be counted anew, because the sums may have become wrong."""

@@ -1066,12 +1066,15 @@ do
   end
 
   -- Whether the sealed shares that nodes have reported may be granted although the hub is still learning.
+  local shortest_lease_us -- of all known nodes; nil until a cell has needed it
   local function knows_shares()
     if rule.overshoot_milli ~= 0 or meta.born_us == 1 then return false end -- 1 is ADOPTED_US in merge/rule.py
-    local lease_us = batch.lease_us
-    for _, record in pairs(all_records()) do lease_us = min(lease_us, record[4]) end
-    local knows_us = meta.born_us + rule.counts_for_us + learning_us(rule, false)
-    return hub_us >= max(knows_us, cell_learn_until_us - lease_us)
+    if hub_us < meta.born_us + rule.counts_for_us + learning_us(rule, false) then return false end
+    if not shortest_lease_us then
+      shortest_lease_us = batch.lease_us
+      for _, record in pairs(all_records()) do shortest_lease_us = min(shortest_lease_us, record[4]) end
+    end
+    return hub_us >= cell_learn_until_us - shortest_lease_us
   end
 
   -- While the hub `learns`, leaves the node its share, and grants no more in all than the shares of known nodes.
