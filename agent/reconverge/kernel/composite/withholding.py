@@ -10,13 +10,10 @@
 
 from __future__ import annotations
 
-from reconverge.clock import SECOND_NS
 from reconverge.kernel.cell import Cell, Shard
 from reconverge.kernel.reporting.requests import request_early
+from reconverge.kernel.table.state import SPEAK_UP_NS, all_reported_ns
 from reconverge.kernel.table.table import Table
-
-SPEAK_UP_NS = SECOND_NS
-"""The nanoseconds within which every node reports to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
 
 
 def _grants_ns(cell: Cell) -> int:
@@ -48,4 +45,4 @@ def wait_out(cell: Cell) -> int:
 
 def learns(shard: Shard, table: Table, now_ns: int) -> bool:
     """Returns whether the hub has lost its data and may not have received the reports of all nodes since."""
-    return now_ns < shard.lost_ns + max(table.deals_shares_ns, 2 * table.interval_ns, table.interval_ns + SPEAK_UP_NS)
+    return now_ns < shard.lost_ns + max(table.deals_shares_ns, all_reported_ns(table.interval_ns))

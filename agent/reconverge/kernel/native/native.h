@@ -150,7 +150,7 @@ PyObject *put_forward(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* Whole numbers of ShardState, which is a subclass in Python. */
 #define SHARD_FIELDS(X)                                                                                              \
     X(index) X(offset_ns) X(lag_ns) X(late_ns) X(round_trip_ns) X(acked_ns) X(lease_until_ns) X(unconfirmed)         \
-    X(leased_ns) X(lost_ns) X(not_taken) X(nodes) X(opens_us) X(away)                                                        \
+    X(leased_ns) X(lost_ns) X(not_taken) X(nodes) X(opens_us) X(away)                                                \
     X(attended_until_ns) X(looks_ns) X(regular_ns) X(begins_ns) X(early_ns) X(refreshed_ns) X(under_way_ns)
 
 #define DECLARE(name) i64 name;

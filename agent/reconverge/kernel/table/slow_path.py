@@ -153,12 +153,9 @@ def spare_of(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
     allowance = usable_allowance(cell, now_ns)
     if cell.shard.alone:
         reach = allowance
-    elif admits_all(table, cell):
-        reach = max(allowance, away_reach(table, cell, cost, now_ns))
-    elif not cell.heard:
-        reach = max(allowance, cold_reach(table, cell, cost, now_ns))
     else:
-        reach = max(allowance, reach_of(table, cell, allowance, cost, now_ns))
+        unheard = unheard_reach(table, cell, cost, now_ns)
+        reach = max(allowance, reach_of(table, cell, allowance, cost, now_ns) if unheard is None else unheard)
     return table.meter.spare(cell, reach, now_ns)
 
 
@@ -169,14 +166,15 @@ def reach_of(table: LimitState, cell: Cell, allowance: int, cost: int, now_ns: i
     return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
 
 
-def admits_all(table: LimitState, cell: Cell) -> bool:
-    """Returns whether the hub is away, and the limit is to admit up to its whole quota on each node meanwhile."""
-    return bool(cell.shard.away) and table.policy.when_hub_is_away == ADMIT
+def unheard_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int | None:
+    """Returns the cost up to which this node may charge a key in all without the hub; None if the hub's answers decide.
 
-
-def away_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:
-    """Returns the cost up to which `admits_all` lets a node go: the quota, less the known use of the other nodes."""
-    return naive(view_of(table, cell, 0, cost, now_ns)) - table.withheld
+    While the hub is away, a limit that admits meanwhile goes up to its quota, less the known use of the other nodes.
+    Before the hub's first answer about the key, see `cold_reach`.
+    """
+    if cell.shard.away and table.policy.when_hub_is_away == ADMIT:
+        return naive(view_of(table, cell, 0, cost, now_ns)) - table.withheld
+    return None if cell.heard else cold_reach(table, cell, cost, now_ns)
 
 
 def cold_reach(table: LimitState, cell: Cell, cost: int, now_ns: int) -> int:

@@ -31,6 +31,14 @@ PACED_GIVE_BACK_MIN = 0.1
 """The smallest fraction of its allowance on a paced limit that a node gives back at once. It is not smaller, because no
 node can use that part until the hub has granted it again."""
 
+SPEAK_UP_NS = SECOND_NS
+"""The nanoseconds within which every node reports to a hub that has lost its data: SPEAK_UP_US of the merge rule."""
+
+
+def all_reported_ns(interval_ns: int) -> int:
+    """Returns how long after a loss of data a hub waits for all nodes' reports, for nodes of this sync interval."""
+    return max(2 * interval_ns, interval_ns + SPEAK_UP_NS)
+
 
 class Listener(Protocol):
     """An object whose requests wait for room, and which is notified when a key may have room."""
@@ -266,7 +274,10 @@ class LimitState:
             return 0
         if self.meter.slots:
             return min(self.lease_ns, self.kernel.lease_ns)
-        return min(self.kernel.lease_ns + 2 * self._runs_out_ns, NEVER_NS // 2)
+        runs_out_ns = self.window_ns
+        if self.meter.bucket:
+            runs_out_ns = max(runs_out_ns, -(-self.window_ns * self.capacity // self.quota))
+        return min(self.kernel.lease_ns + 2 * runs_out_ns, NEVER_NS // 2)
 
     @property
     def deals_shares_ns(self) -> int:
@@ -276,14 +287,7 @@ class LimitState:
         """
         if not self.meter.fades or self.window_ns > SEALED_WINDOW_MAX_S * SECOND_NS:
             return self.relearns_ns
-        interval_ns = self.kernel.interval_ns
-        return min(self.relearns_ns, 2 * self._runs_out_ns + max(2 * interval_ns, interval_ns + SECOND_NS))
-
-    @property
-    def _runs_out_ns(self) -> int:
-        if self.meter.bucket:
-            return max(self.window_ns, -(-self.window_ns * self.capacity // self.quota))
-        return self.window_ns
+        return min(self.relearns_ns, 2 * self.window_ns + all_reported_ns(self.kernel.interval_ns))
 
     @property
     def admitted(self) -> int:

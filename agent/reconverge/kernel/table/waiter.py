@@ -21,7 +21,7 @@ from reconverge.kernel.cell import DEMAND_MAX, usable_allowance
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import ask_early, report_soon, request_early
 from reconverge.kernel.table.explain import next_turn_ns, nothing_free_ns, retry_after_ns, waits_in_vain
-from reconverge.kernel.table.slow_path import admits_all, away_reach, cold_reach, commit, evaluate, view_of
+from reconverge.kernel.table.slow_path import commit, evaluate, unheard_reach, view_of
 from reconverge.kernel.table.state import LimitState
 
 
@@ -188,11 +188,8 @@ class PacedWaiter(Waiter):
         allowance = usable_allowance(cell, now_ns)
         if allowance > 0 or cell.shard.alone:
             return allowance
-        if admits_all(table, cell):
-            return away_reach(table, cell, cost, now_ns)
-        if not cell.heard:
-            return cold_reach(table, cell, cost, now_ns)
-        return table.policy.reach(view_of(table, cell, allowance, cost, now_ns))
+        unheard = unheard_reach(table, cell, cost, now_ns)
+        return table.policy.reach(view_of(table, cell, allowance, cost, now_ns)) if unheard is None else unheard
 
 
 def waiter_for(table: LimitState) -> Waiter:
