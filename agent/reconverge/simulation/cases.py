@@ -82,10 +82,10 @@ SKEW_MAX_NS: Final = 900 * MILLISECOND_NS
 SCARCE_SHARE: Final = 0.4
 """The fraction of *safety* cases, and of *elected* cases without a split network, whose limit is small for its number
 of nodes and whose requests ask the hub."""
-ADMITS_SHARE: Final = 0.3
-"""The share of cases of liveness whose nodes admit up to the whole quota while the hub is away."""
 AWAY_SHARE: Final = 0.3
 """The fraction of those *safety* cases in which nodes are cut off from the hub for so long that sealed shares open."""
+ADMITS_SHARE: Final = 0.3
+"""The fraction of *liveness* cases whose nodes admit up to the whole quota while the hub is away."""
 AWAY_WINDOWS: Final = 14
 AWAY_FAULTS_MAX: Final = 5
 SCARCE_NODES_MAX: Final = 8

@@ -15,6 +15,7 @@ from reconverge.simulation.fault import Fault, restarts
 from reconverge.simulation.fleet import Fleet
 from reconverge.simulation.pattern import SimulatedArrival, Traffic
 from reconverge.simulation.studies.figures import Figures, RunFigures, judge_run, summed_up
+from reconverge.simulation.truth import DecidedRequest
 from reconverge.simulation.world import World
 
 Task = TypeVar("Task")
@@ -100,16 +101,24 @@ class ExperimentRun(NamedTuple):
 
 def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[SimulatedArrival], *, seed: int) -> RunFigures:
     """Simulates the experiment under `policy`, and returns the figures of that run."""
+    return run_with_decisions(experiment, policy, arrivals, seed=seed)[0]
+
+
+def run_with_decisions(
+    experiment: Experiment, policy: Policy, arrivals: Sequence[SimulatedArrival], *, seed: int
+) -> tuple[RunFigures, list[DecidedRequest]]:
+    """Simulates as `run_once`; returns the figures, and the decisions by the quota that the run is judged by."""
     fleet = experiment.fleet
     faults = experiment.faults_of(seed)
     world = World(fleet, policy, faults, seed=seed)
     history = world.run(arrivals, until_ns=experiment.windows * fleet.limit.window_ns)
+    decided = history.by_quota[experiment.judged]
     others = list(fleet.quotas.values())
     judged = others.pop(experiment.judged)
     figures = judge_run(
         judged,
         policy,
-        history.by_quota[experiment.judged],
+        decided,
         history.messages,
         nodes=fleet.nodes,
         restarts=restarts(faults),
@@ -121,7 +130,7 @@ def run_once(experiment: Experiment, policy: Policy, arrivals: Sequence[Simulate
         others=others,
         parts=1 + len(fleet.shares),
     )
-    return replace(figures, reports=sum(world.reports[experiment.warmup : experiment.windows]))
+    return replace(figures, reports=sum(world.reports[experiment.warmup : experiment.windows])), decided
 
 
 def run_all(

@@ -25,10 +25,9 @@ from reconverge.limit.limit import SLIDING_WINDOW, Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.simulation.fleet import AskSettings, Fleet
 from reconverge.simulation.pattern import SimulatedArrival, Traffic
-from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once
+from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once, run_with_decisions
 from reconverge.simulation.studies.figures import PERCENT
 from reconverge.simulation.truth import DecidedRequest, ideal_admissions
-from reconverge.simulation.world import World
 
 QUOTAS: Final = (5, 12, 60)
 NODES: Final = (4, 8, 32)
@@ -87,15 +86,9 @@ class AwayRow:
 
 def measured(task: AwayTask) -> AwayRow:
     """Simulates one task with each of the seeds."""
-    limit = Limit(task.quota, WINDOW_S, algorithm=SLIDING_WINDOW)
-    windows = CALM_WINDOWS + OUT_WINDOWS + AFTER_WINDOWS
-    experiment = Experiment(
-        Fleet(task.nodes, limit, INTERVAL_NS, asks=AskSettings(WITHIN_NS)),
-        Traffic(SPREADS[task.spread], DEMAND),
-        windows,
-        CALM_WINDOWS,
-        (f"cut:all@{CALM_WINDOWS}w+{OUT_WINDOWS}w",),
-    )
+    faults, windows = (f"cut:all{_OUT}",), CALM_WINDOWS + OUT_WINDOWS + AFTER_WINDOWS
+    experiment = _experiment(task.quota, task.nodes, SPREADS[task.spread], faults, windows)
+    limit = experiment.fleet.limit
     central, fleet, static = Counter[int](), Counter[int](), Counter[int]()
     over, broken = 0.0, 0
     for seed in SEEDS:
@@ -126,6 +119,11 @@ def measured(task: AwayTask) -> AwayRow:
         over,
         broken,
     )
+
+
+def _experiment(quota: int, nodes: int, pattern: str, faults: Sequence[str], windows: int) -> Experiment:
+    fleet = Fleet(nodes, Limit(quota, WINDOW_S, algorithm=SLIDING_WINDOW), INTERVAL_NS, asks=AskSettings(WITHIN_NS))
+    return Experiment(fleet, Traffic(pattern, DEMAND), windows, CALM_WINDOWS, tuple(faults))
 
 
 def _asked(number: int, one: SimulatedArrival, limit: Limit) -> DecidedRequest:
@@ -165,32 +163,18 @@ class PartRow:
 
 def partly(task: PartTask) -> PartRow:
     """Simulates one task in `strict` with each of the seeds."""
-    limit = Limit(task.quota, WINDOW_S, algorithm=SLIDING_WINDOW)
-    windows = CALM_WINDOWS + OUT_WINDOWS
-    experiment = Experiment(
-        Fleet(task.nodes, limit, INTERVAL_NS, asks=AskSettings(WITHIN_NS)),
-        Traffic("uniform", DEMAND),
-        windows,
-        CALM_WINDOWS,
-        tuple(fault.format(but_one=task.nodes - 1) for fault in TROUBLES[task.trouble]),
-    )
+    faults = [fault.format(but_one=task.nodes - 1) for fault in TROUBLES[task.trouble]]
+    experiment = _experiment(task.quota, task.nodes, SPREADS["random"], faults, CALM_WINDOWS + OUT_WINDOWS)
+    limit, part = experiment.fleet.limit, -(-task.quota // task.nodes)
     central, fleet, exact = 0, 0, list[bool]()
     over, broken = 0.0, 0
     for seed in SEEDS:
-        arrivals = experiment.arrivals(seed)
-        faults = experiment.faults_of(seed)
-        run = run_once(experiment, STRICT, arrivals, seed=seed)
+        run, decided = run_with_decisions(experiment, STRICT, experiment.arrivals(seed), seed=seed)
         over, broken = max(over, *run.over_pct), broken + len(run.broken)
         central, fleet = central + run.ideal, fleet + run.admitted
-        away = frozenset[int]().union(*(fault.nodes for fault in faults if len(fault.nodes) < task.nodes))
-        decided = (
-            World(experiment.fleet, STRICT, faults, seed=seed)
-            .run(arrivals, until_ns=windows * limit.window_ns)
-            .by_quota[0]
-        )
-        exact += _exact(
-            limit, [one for one in decided if one.node not in away], len(away) * -(-task.quota // task.nodes)
-        )
+        cut = (fault.nodes for fault in experiment.faults_of(seed) if len(fault.nodes) < task.nodes)
+        away = frozenset[int]().union(*cut)
+        exact += _exact(limit, [one for one in decided if one.node not in away], len(away) * part)
     return PartRow(task, PERCENT * (central - fleet) / central, PERCENT * sum(exact) / len(exact), over, broken)
 
 
