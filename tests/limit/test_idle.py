@@ -1,4 +1,4 @@
-"""Goal: a quota that can never refuse beside another is told of where it is declared, and no other quota is.
+"""Goal: a warning names each quota that can never refuse beside another, where it is declared, and no other quota.
 
 Method: pairs of quotas as they are written; and drawn ones, of which an idle one must change no decision.
 """

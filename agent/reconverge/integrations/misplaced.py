@@ -149,9 +149,16 @@ def warn_if_not_installed(limits: object, names: str, has_served: Callable[[obje
     At the end of the process it is logged only if `has_served`: a process may have imported the limits alone. `names`
     are those of the limits.
     """
-    warning = finalize(limits, _log_not_installed, names)
+    return _warning_at_end(limits, has_served, _log_not_installed, names)
+
+
+def _warning_at_end(
+    of: object, was_used: Callable[[object], bool], log: Callable[..., None], *about: object
+) -> finalize:  # type: ignore[type-arg]
+    """Returns a finalizer of `of` that calls `log` with `about`; at the end of the process, only if it `was_used`."""
+    warning = finalize(of, log, *about)
     warning.atexit = False
-    _without_effect[limits] = warning, has_served
+    _without_effect[of] = warning, was_used
     return warning
 
 
@@ -210,10 +217,7 @@ def warn_if_unused(
     The transport's `close` calls the finalizer, otherwise its deletion does; the end of the process only if its client
     `has_called`.
     """
-    warning = finalize(transport, _log_unused, type(transport).__name__, limiter, remedy)
-    warning.atexit = False
-    _without_effect[transport] = warning, has_called
-    return warning
+    return _warning_at_end(transport, has_called, _log_unused, type(transport).__name__, limiter, remedy)
 
 
 def _log_unused(name: str, limiter: RateLimiter, remedy: str) -> None:

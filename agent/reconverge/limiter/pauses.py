@@ -13,7 +13,7 @@
 #     a pause of `key` until U    =    the last reset of `key` in `name/pause` is dated U - WINDOW
 #
 # The date is in the past when it is reported, because no pause is longer than the window; the hub ignores dates far
-# ahead. The hub keeps a date for two windows, so until after the pause has ended. In whatever order messages arrive,
+# ahead. The hub keeps a date for two windows, which is longer than any pause. The order of messages does not matter:
 # none shortens a pause, and two pauses are never added up.
 #
 # A node asks the hub about a key when it makes a call with that key, so it knows of another node's pause after an

@@ -97,14 +97,10 @@ def with_max_overshoot(policy: Policy, max_overshoot: float) -> Policy:
     if max_overshoot >= policy.max_overshoot or policy.merged_only:
         return policy
     if max_overshoot < OVERSHOOT_MIN:
-        return replace(STRICT, scarce=policy.scarce, when_hub_is_away=policy.when_hub_is_away)
-    return replace(
-        BALANCED,
-        max_overshoot=float(max_overshoot),
-        cold_allowance=policy.cold_allowance,
-        scarce=policy.scarce,
-        when_hub_is_away=policy.when_hub_is_away,
-    )
+        lowered = STRICT
+    else:
+        lowered = replace(BALANCED, max_overshoot=float(max_overshoot), cold_allowance=policy.cold_allowance)
+    return replace(lowered, scarce=policy.scarce, when_hub_is_away=policy.when_hub_is_away)
 
 
 def _with(limit: Limit, said: Quota, text: str) -> Limit:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
@@ -18,6 +18,8 @@ import typer
 from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.registry import MEMORY
+from reconverge.limit.quotas import limit_of_quota
+from reconverge.published.publisher import unknown_limits
 
 KeyArgument: TypeAlias = Annotated[
     str, typer.Argument(help="What the limits count by, such as a user or an address.", metavar="KEY")
@@ -89,6 +91,12 @@ def advice_on_unknown(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return [
         f"no node has reported a limit named {name}{asked(name, reported)}" for name in names if name not in reported
     ]
+
+
+def advice_on_unreported(names: Iterable[str], reported: Collection[str]) -> dict[str, str]:
+    """Returns a sentence for each of `names` that belongs to no quota in `reported`, the names of quotas at the hub."""
+    unknown = unknown_limits(names, reported)
+    return dict(zip(unknown, advice_on_unknown(unknown, map(limit_of_quota, reported)), strict=True))
 
 
 def _said(limits: Sequence[str]) -> dict[str, str]:

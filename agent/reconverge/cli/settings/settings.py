@@ -10,17 +10,15 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from reconverge.cli.contracts.at_hub import AuthorOption, author_as_said
-from reconverge.cli.limits.declared import advice_on_unknown
+from reconverge.cli.limits.declared import advice_on_unreported
 from reconverge.cli.shared.asking import ask_hub, secrets_as_said
 from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, example
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.errors import InvalidSetting, asked, shown
 from reconverge.hub.port import Hub, SettingsStore
 from reconverge.hub.registry import redacted
-from reconverge.limit.quotas import limit_of_quota
 from reconverge.published.envelope import PAYLOAD_BYTES_MAX, VARIABLE, InvalidDocument, Rejection
 from reconverge.published.publisher import publish as post
-from reconverge.published.publisher import unknown_limits
 from reconverge.published.settings import LIFETIME_MAX_S, SETTINGS, FleetSettings, checked, table_of
 
 T = TypeVar("T")
@@ -76,8 +74,7 @@ def publish(
         return sent
 
     sent = _ask(hub, namespace, send)
-    for name in unknown_limits(list(sent.limits), reported) if reported else ():
-        (advice,) = advice_on_unknown([name], map(limit_of_quota, reported))
+    for name, advice in advice_on_unreported(sent.limits, reported).items() if reported else ():
         typer.echo(f"reconverge: the settings of {name} have no effect until a node declares it: {advice}", err=True)
     if as_json:
         typer.echo(json.dumps(table_of(sent), indent=2))

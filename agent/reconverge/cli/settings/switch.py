@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from reconverge.cli.contracts.at_hub import AuthorOption, author_as_said
-from reconverge.cli.limits.declared import advice_on_unknown
+from reconverge.cli.limits.declared import advice_on_unreported
 from reconverge.cli.shared.asking import ask_hub, secrets_as_said
 from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
 from reconverge.clock import SECOND_NS, SystemClock
@@ -30,7 +30,7 @@ from reconverge.hub.registry import redacted
 from reconverge.limit.quotas import limit_of_quota
 from reconverge.published.envelope import Secrets
 from reconverge.published.publisher import publish as post
-from reconverge.published.publisher import published, renewed, turned, unknown_limits
+from reconverge.published.publisher import published, renewed, turned
 from reconverge.published.settings import LIFETIME_MAX_S, WORDS, FleetSettings, Word
 
 OWN: Final = "own"
@@ -149,8 +149,7 @@ def _check_known(names: Sequence[str], known: set[str], *, force: bool) -> None:
         if limit != name:
             problem = f"is a quota of the limit {limit}, whose quotas are switched as one; write --limit {limit}"
             raise InvalidSetting("--limit", name, problem)
-    for name in unknown_limits(names, known):
-        (advice,) = advice_on_unknown([name], map(limit_of_quota, known))
+    for name, advice in advice_on_unreported(names, known).items():
         if force:
             typer.echo(f"reconverge: {advice}; this switches nothing until a node declares it", err=True)
             continue
