@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from reconverge.errors import HIDDEN, InvalidSetting, asked, is_secret
 
@@ -42,6 +42,35 @@ def with_advice(advice: Mapping[str, str] | None = None) -> Callable[[Decorated]
         return cast("Decorated", _advising(cast("Callable[..., Any]", given), advice or {}))
 
     return decorate
+
+
+class TakesArgumentsOnly:
+    """The base of classes whose settings are arguments: an assignment to a setting later would change nothing."""
+
+    def _where_to_pass(self) -> Mapping[str, str]:
+        """Returns by the name of each setting the call that takes it."""
+        return {}
+
+    if not TYPE_CHECKING:  # a type checker reports each attribute that does not exist
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Raises AttributeError for the name of a setting; a method of that name can be replaced by another one."""
+            where = {} if name.startswith("_") else self._where_to_pass()
+            if name in where:
+                own = getattr(type(self), name, None)
+                if not isinstance(own, property) and not (callable(own) and callable(value)):
+                    raise AttributeError(
+                        f"{name!r} of {type(self).__name__} cannot be assigned, as that would have no effect; "
+                        f"write {where[name]}",
+                        name=name,
+                        obj=self,
+                    )
+            super().__setattr__(name, value)
+
+
+def taken_by(function: Callable[..., Any], call: str) -> dict[str, str]:
+    """Returns by the name of each argument of `function` how to pass it: `call`, with "NAME" as its name."""
+    return {name: call.replace("NAME", name) for name in inspect.signature(function).parameters if name != "self"}
 
 
 def checked_class(name: str, value: object, kind: type[Checked], remedy: str) -> Checked:

@@ -6,6 +6,8 @@ that the package declares is in it.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
@@ -445,3 +447,35 @@ def _agent_with(*names: str) -> Agent:
     for name in names:
         agent.limit(name, "5/minute")
     return agent
+
+
+_OF_LIMITS = sorted(
+    {*inspect.signature(Agent.limit).parameters, *inspect.signature(Agent.concurrency).parameters} - {"self", "name"}
+)
+
+
+@pytest.mark.parametrize("name", sorted(set(inspect.signature(Agent.__init__).parameters) - {"self"}))
+def test_a_setting_cannot_be_assigned_to_an_agent(name: str) -> None:
+    agent = Agent("memory://")
+    with pytest.raises(AttributeError, match=name):
+        setattr(agent, name, "off")
+
+
+@pytest.mark.parametrize("name", [*_OF_LIMITS, "quota"])
+def test_a_setting_cannot_be_assigned_to_a_limiter(name: str) -> None:
+    limiter = Agent("memory://").limit("login", "5/minute")
+    with pytest.raises(AttributeError, match=name):
+        setattr(limiter, name, "off")
+
+
+def test_the_error_about_an_assignment_shows_the_call() -> None:
+    agent = Agent("memory://")
+    with pytest.raises(AttributeError, match=re.escape("write Agent(policy=...)")):
+        agent.policy = "strict"  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=re.escape("limiter.change(...)")):
+        agent.limit("login", "5/minute").quota = 10  # type: ignore[attr-defined]
+
+
+def test_a_test_may_replace_a_method_of_a_limiter(monkeypatch: pytest.MonkeyPatch) -> None:
+    limiter = Agent("memory://").limit("login", "5/minute")
+    monkeypatch.setattr(limiter, "switch", lambda to: None)

@@ -34,7 +34,7 @@ from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
 from reconverge.agent.snapshots.publishing import Publishing
 from reconverge.agent.snapshots.snapshot import NodeSnapshot
-from reconverge.arguments import NAMELESS, with_advice
+from reconverge.arguments import NAMELESS, TakesArgumentsOnly, taken_by, with_advice
 from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
 from reconverge.exchange.answer_stats import AnswerStats
@@ -114,7 +114,7 @@ OF_AGENT: Final = {
 """Arguments that callers wrongly pass to `Agent`, each with its error message."""
 
 
-class Agent:
+class Agent(TakesArgumentsOnly):
     """One node of a fleet that shares limits: decides from its own memory, and exchanges in the background.
 
         agent = Agent("redis://localhost:6379/0", namespace="shop")
@@ -992,6 +992,9 @@ class Agent:
     def look(self) -> None:
         """Calls the hooks at once for all events since the last call, which otherwise happens once a second."""
         self._hook_dispatcher.look()
+
+    def _where_to_pass(self) -> Mapping[str, str]:
+        return taken_by(Agent.__init__, "Agent(NAME=...)") | {"switch": "agent.switch(...)"}
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -72,7 +72,8 @@ def as_unavailable(error: BaseException, *, secrets: tuple[str, ...] = ()) -> Hu
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return HubUnavailable("auth", text[:200], applied=False)
     if isinstance(error, exceptions.TimeoutError | asyncio.TimeoutError | TimeoutError):
-        return HubUnavailable("timeout", "the server did not answer in time; check that it runs", applied=None)
+        text = "the server did not answer in time; check that it runs, and has TLS if the URL begins with rediss://"
+        return HubUnavailable("timeout", text, applied=None)
     if isinstance(error, ssl.SSLError) or "SSL" in text or "certificate" in text.lower():
         return HubUnavailable("tls", text[:200], applied=False)
     if isinstance(error, exceptions.ConnectionError | OSError):

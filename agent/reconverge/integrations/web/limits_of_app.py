@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from reconverge.arguments import TakesArgumentsOnly, taken_by
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.outcome import Outcome
 from reconverge.integrations.web.rules import checked_flag
@@ -62,7 +63,7 @@ class Decorator:
         __exit__ = __enter__
 
 
-class LimitsOfApp:
+class LimitsOfApp(TakesArgumentsOnly):
     """The base class of `Limits` for FastAPI, Flask and aiohttp."""
 
     guard: Guard
@@ -91,6 +92,9 @@ class LimitsOfApp:
         """
         keys = (outcome.key_of(name) for outcome in self._outcomes_of(request))
         return next((key for key in keys if key is not None), None)
+
+    def _where_to_pass(self) -> Mapping[str, str]:
+        return taken_by(Guard.__init__, "Limits(NAME=...)")
 
     def _outcomes_of(self, request: Any) -> Sequence[Outcome]:
         """Returns the outcomes of a request so far, in the order of the decisions."""

@@ -23,8 +23,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
+from reconverge.arguments import TakesArgumentsOnly
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.limiter.enforcement.switches import ON, Switch
 from reconverge.runtime.process import living_agents
@@ -35,7 +36,14 @@ if TYPE_CHECKING:
     from reconverge.limiter.control import LimitControl
 
 
-class Limiter:
+_DECLARED: Final = (
+    *("limit", "algorithm", "soft", "max_debt", "costs", "parent", "policy", "max_overshoot", "cold_allowance"),
+    *("scarce", "when_hub_is_away", "sync_interval", "cap", "block_after", "block_for", "lease", "quota", "window"),
+)
+"""Settings of limits, by which users may want to change one."""
+
+
+class Limiter(TakesArgumentsOnly):
     """A limit, which decides from this process's memory: a `RateLimiter` or a `SlotLimiter`."""
 
     _elsewhere: ClassVar[Mapping[str, str]] = {}
@@ -46,6 +54,12 @@ class Limiter:
         """The limit's methods for the agent and for guards. Applications should not use them: they may change in any
         release."""
         self._table = control.enforcement.table
+
+    def _where_to_pass(self) -> Mapping[str, str]:
+        declared = dict.fromkeys(
+            _DECLARED, "agent.limit(...) with the setting, or limiter.change(...) for another quota"
+        )
+        return declared | {"switch": "limiter.switch(...)"}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles only the limiter's name. Unpickling returns the limiter of that name in the process that unpickles.
