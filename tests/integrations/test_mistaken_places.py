@@ -38,6 +38,17 @@ pytestmark = pytest.mark.usefixtures("bare_environment")
 CALL_S_MAX = 30.0
 
 
+@pytest.fixture(autouse=True)
+def _leave_no_garbage_of_others() -> None:
+    """Limits that another test has dropped log when they are collected, which must not happen during a test here."""
+    gc.collect()
+
+
+def _logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Returns what the library has logged; threads of servers may still log for themselves."""
+    return [record.getMessage() for record in caplog.records if record.name == "reconverge"]
+
+
 def test_the_interceptor_for_asyncio_ends_each_call_of_a_server_on_threads(caplog: pytest.LogCaptureFixture) -> None:
     """Its clients do not wait for ever, and the server logs which interceptor to write."""
     served = grpc.unary_unary_rpc_method_handler(lambda request, _context: request)
@@ -95,7 +106,7 @@ def test_limited_above_the_decorator_of_a_route_is_logged(
     @limited("2/minute", agent=agent, name="right")
     async def right() -> None: ...
 
-    assert "" == caplog.text
+    assert [] == _logged(caplog)
 
     @limited("2/minute", agent=agent, name="wrong")
     @route
@@ -218,7 +229,7 @@ def test_a_limit_that_fastapi_makes_several_times_is_not_logged(caplog: pytest.L
     limits("9/minute")
     assert [200, 200] == statuses(ask_asgi(app, times=2))
 
-    assert "" == caplog.text
+    assert [] == _logged(caplog)
 
 
 def test_a_route_that_depends_on_one_limit_twice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -226,7 +237,7 @@ def test_a_route_that_depends_on_one_limit_twice_is_logged(caplog: pytest.LogCap
     limits = FastapiLimits("memory://")
     once = limits("9/minute")
     ask_asgi(fastapi_with(limits, once, once))
-    assert "" == caplog.text
+    assert [] == _logged(caplog)
     limits = FastapiLimits("memory://")
     app = fastapi_with(limits, limits("4/minute"), limits("4/minute"))
     assert [200, 200, 429] == statuses(ask_asgi(app, times=3))
@@ -294,7 +305,7 @@ def test_two_functions_of_one_name_that_share_a_limit_are_logged(caplog: pytest.
         return limited("2/minute", agent=agent, **named)(task)
 
     kept = [made(name="tasks"), made(name="tasks"), made()]
-    assert "" == caplog.text
+    assert [] == _logged(caplog)
 
     kept.append(made())
 
@@ -324,7 +335,7 @@ def test_a_middleware_that_has_served_is_dropped_in_silence(caplog: pytest.LogCa
     assert [404, 429] == statuses(ask_wsgi(app, times=2))
     del app
 
-    assert "" == caplog.text
+    assert [] == _logged(caplog)
 
 
 def test_a_middleware_around_an_application_that_is_served_without_it_is_logged(
@@ -381,7 +392,7 @@ def test_a_limit_of_fastapi_that_a_route_calls_itself_decides_only_if_it_is_awai
         return bool(limits("2/minute", name="by-hand")(request))
 
     assert [200, 200, 429] == statuses(ask_asgi(app, path="/awaited", times=3))
-    assert "" == caplog.text
+    assert [] == _logged(caplog)
     with pytest.raises(TypeError, match="write await"):
         ask_asgi(app, path="/forgotten")
 
@@ -472,7 +483,7 @@ def test_a_path_parameter_in_a_middleware_before_the_router_is_logged(caplog: py
     outside = fastapi.FastAPI()
     outside.mount("/{tenant}/shop", inside)
     assert [200, 200, 429] == [ask_asgi(outside, path=f"/{each}/shop/x")[0].status for each in ("ada", "bob", "ada")]
-    assert "" == caplog.text
+    assert [] == _logged(caplog)
 
     before = AsgiMiddleware(app, "1/minute", key_func=by_path_parameter("tenant"), agent="memory://")
     assert [200, 429] == [ask_asgi(before, path=f"/{each}")[0].status for each in ("ada", "bob")]
