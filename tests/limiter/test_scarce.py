@@ -13,7 +13,7 @@ import pytest
 from reconverge import Agent, InvalidSetting, Limit
 from reconverge.clock import MILLISECOND_NS
 from reconverge.kernel.cell import Cell
-from reconverge.kernel.reporting.requests import GRANTED_AGAIN_NS
+from reconverge.kernel.reporting.requests import GRANTED_AGAIN_NS, GRANTED_NS
 from reconverge.policies import AVAILABLE, HUB, NODES, STRICT, choose
 from reconverge.published.caps import with_max_overshoot
 from reconverge.simulation.explore.node import INTERVAL_NS
@@ -119,6 +119,39 @@ def test_what_was_granted_for_a_request_waits_until_it_has_looked() -> None:
     scene.exchanges()
     other.goes_on()
     assert other.allowed
+
+
+def test_a_request_whose_thread_runs_a_fifth_of_a_second_late_finds_what_was_granted_for_it() -> None:
+    """As on a machine with many more busy processes than cores."""
+    scene = AskingNodes(TEN, policy=STRICT)
+    scene.settles(1, "zoe")  # there are two nodes
+    asks = [scene.asks(0, "ada") for _ in range(20)]
+    scene.exchanges()
+    asks.append(scene.asks(0, "ada"))
+    scene.clock.advance_ns(200 * MILLISECOND_NS)
+    scene.nodes[0].sends()
+
+    for ask in asks[:-1]:
+        ask.goes_on()
+    assert 10 == sum(ask.allowed for ask in asks[:-1])
+
+
+def test_a_request_is_not_refused_by_an_answer_whose_grant_has_gone_back_unread() -> None:
+    """Of twenty, ten fitted; none of them had run when the next batch gave that back."""
+    scene = AskingNodes(TEN, policy=STRICT)
+    scene.settles(1, "zoe")  # there are two nodes
+    asks = [scene.asks(0, "ada") for _ in range(20)]
+    scene.exchanges()
+    scene.clock.advance_ns(GRANTED_NS)
+    scene.nodes[0].sends()
+    for ask in asks:
+        ask.goes_on()
+    scene.nodes[0].reaches(scene.hub)
+    scene.nodes[0].hears()
+    for ask in asks:
+        ask.goes_on()
+
+    assert 10 == sum(ask.allowed for ask in asks)
 
 
 def test_what_was_granted_for_a_request_that_never_looks_goes_back() -> None:
