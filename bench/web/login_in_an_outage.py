@@ -59,7 +59,7 @@ class Login(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What became of the logins of one phase."""
+    """The numbers of the logins of one phase."""
 
     asked: int
     admitted: int

@@ -456,6 +456,7 @@ _OF_LIMITS = sorted(
 
 @pytest.mark.parametrize("name", sorted(set(inspect.signature(Agent.__init__).parameters) - {"self"}))
 def test_a_setting_cannot_be_assigned_to_an_agent(name: str) -> None:
+    """It is taken when the agent is made, and read only then."""
     agent = Agent("memory://")
     with pytest.raises(AttributeError, match=name):
         setattr(agent, name, "off")
@@ -463,12 +464,14 @@ def test_a_setting_cannot_be_assigned_to_an_agent(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*_OF_LIMITS, "quota"])
 def test_a_setting_cannot_be_assigned_to_a_limiter(name: str) -> None:
+    """It is declared with the limit; of a quota, `change` makes another."""
     limiter = Agent("memory://").limit("login", "5/minute")
     with pytest.raises(AttributeError, match=name):
         setattr(limiter, name, "off")
 
 
 def test_the_error_about_an_assignment_shows_the_call() -> None:
+    """The one that takes the setting, or that changes a quota."""
     agent = Agent("memory://")
     with pytest.raises(AttributeError, match=re.escape("write Agent(policy=...)")):
         agent.policy = "strict"  # type: ignore[attr-defined]
@@ -477,5 +480,6 @@ def test_the_error_about_an_assignment_shows_the_call() -> None:
 
 
 def test_a_test_may_replace_a_method_of_a_limiter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with any other object."""
     limiter = Agent("memory://").limit("login", "5/minute")
     monkeypatch.setattr(limiter, "switch", lambda to: None)
