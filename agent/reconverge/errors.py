@@ -44,6 +44,9 @@ def asked(word: object, known: Iterable[str]) -> str:
 ONE_VERSION: Final = "run one version of reconverge on all nodes, and let no other program write to the hub's data"
 """The remedy in an error about data or messages that cannot be read."""
 
+IN_QUOTES: Final = "write it in quotes: YAML reads on, off, yes and no as truth values"
+"""The remedy in an error about a truth value where a word such as 'off' is expected."""
+
 
 class PortableError(Exception):
     """The base class of errors that can be pickled although their constructors need more than the message.
@@ -114,16 +117,16 @@ def shown_setting(name: str, value: object) -> str:
 def _without_secrets(value: object) -> object:
     """Returns an object whose repr is that of `value`, with `***` for logins in URLs and entries with secret names."""
     if type(value) is str:
-        return _text_without_secrets(value)
+        return without_secrets(value)
     if type(value) is bytes:
-        return _text_without_secrets(value.decode("latin-1")).encode("latin-1")
+        return without_secrets(value.decode("latin-1")).encode("latin-1")
     if type(value) is dict:
         return {
             key: _ReprOf(HIDDEN) if _is_secret_entry(key) else _without_secrets(each) for key, each in value.items()
         }
     if type(value) in (list, tuple, set, frozenset):
         return type(value)(map(_without_secrets, cast("Iterable[object]", value)))  # type: ignore[call-arg]
-    return _ReprOf(_text_without_secrets(repr(value)))
+    return _ReprOf(without_secrets(repr(value)))
 
 
 def _is_secret_entry(name: object) -> bool:
@@ -134,7 +137,8 @@ def _is_secret_entry(name: object) -> bool:
     return isinstance(name, str) and is_secret(name) and not name.endswith("s")
 
 
-def _text_without_secrets(text: str) -> str:
+def without_secrets(text: str) -> str:
+    """Returns a text with `***` for the login in a URL, and for entries with secret names."""
     before, found, rest = text.partition("://")
     _, at, host = rest.rpartition("@")  # a password may contain what ends it in a URL
     if found and at:

@@ -77,6 +77,8 @@ class Lifecycle:
         self._in_use = None if "://" not in parts.hub_name else AgentInUse(parts.hub_name, parts.kernel.namespace)
         """Warns of a second agent of this process at the same hub. None for a hub that is an object, as tests make
         several agents of one, and for an agent of a `with` block."""
+        self._restarted = False
+        """Whether it was logged that a request came after a stop, as one does each time if each request stops it."""
         self.begin()
 
     def begin(self) -> None:
@@ -245,7 +247,8 @@ class Lifecycle:
             runner.wake()
         elif not self.ended:
             self.required.begins_unchecked()
-            if self._stopped:
+            if self._stopped and not self._restarted:
+                self._restarted = True
                 logger.warning(
                     "reconverge: this agent was stopped, and a request that came after that starts its exchanges with"
                     " %s again, as a new node; stop the agent after the last request",

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
@@ -27,9 +28,10 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from reconverge import __version__
-from reconverge.errors import shown
+from reconverge.errors import shown, without_secrets
 
 INPUT = "Input should"
+TOO_MANY = re.compile(r"Got unexpected extra arguments?(\(s\))? \((?P<values>.*)\)", re.DOTALL)
 SUMMARY = "Rate limits shared by a whole fleet, decided in each process from its own memory."
 
 
@@ -117,6 +119,9 @@ class LazyGroup(TyperGroup):
             if mistakes is not None and error.message.startswith(INPUT):
                 error.message = f"must{error.message.removeprefix(INPUT)}, not {shown(mistakes()[0]['input'])}"
             raise
+        except Exception as error:
+            _name_option(error)
+            raise
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]  # noqa: ARG002  # Click's signature
         """Returns a stand-in with the name and summary of a command, for listings; None if no command has that name."""
@@ -130,6 +135,19 @@ class LazyGroup(TyperGroup):
         """
         name, listed, rest = super().resolve_command(ctx, args)
         return name, listed if listed is None else self.commands[listed.name], rest
+
+
+def _name_option(error: Exception) -> None:
+    """Adds the option to write to an error about an argument too many that looks like a hub or a limit."""
+    message, context = getattr(error, "message", None), getattr(error, "ctx", None)
+    found = TOO_MANY.fullmatch(message) if isinstance(message, str) else None
+    if found is None or context is None:
+        return
+    value = found["values"].partition(" ")[0]
+    wanted = ("--hub", "URL") if "://" in value else ("--limit", "NAME=LIMIT" if "=" in value else "NAME")
+    if any(wanted[0] in each.opts and wanted[1] == each.metavar for each in context.command.params):
+        said = without_secrets(value)
+        vars(error)["message"] = f"{said} stands without its option; write {wanted[0]} {said}"
 
 
 def _command(place: str, summary: str, example: str) -> Deferred:

@@ -27,9 +27,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from reconverge.agent.agent import Agent
 from reconverge.agent.erasing import WAIT_S, Forgotten
@@ -87,6 +88,8 @@ from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.reservation import Reservation
 from reconverge.runtime.locks import new_lock
 
+logger = logging.getLogger("reconverge")
+
 WITHIN_S: Final = 0.025
 MEETING_S: Final = 1.0
 """The longest time, in seconds, for which `meet` and `reset` wait until a customer's contract is fetched."""
@@ -98,6 +101,16 @@ IN_A_GUARD: Final = (
 NOTHING_TO_RESET: Final = (
     "would change nothing: work in progress counts until it ends, and the contract has no other limit"
 )
+ELSEWHERE: Final = {
+    **dict.fromkeys(
+        ("allow", "check", "consume", "is_allowed", "try_acquire"),
+        "contracts.hit(customer), which charges, and is true if the request may go on",
+    ),
+    **dict.fromkeys(("wait", "wait_blocking"), "contracts.hit(customer).retry_after, the seconds to wait for"),
+    **dict.fromkeys(("usage", "remaining", "peek"), "contracts.usages(customer), which charges nothing"),
+    "slot": "Rule(limits=contracts), whose guard frees the slot when the response has ended",
+}
+"""Methods of limiters that contracts lack, each with the code to write, for the end of an error message."""
 STANDINGS_MAX: Final = 100_000
 """The most customers whose limits are cached. If there are more, the cache is emptied; an entry is made in
 microseconds."""
@@ -156,9 +169,17 @@ class Contracts:
         """The names of all limiters that were declared and not dropped since."""
         self.version = 0
         """The version of the document in force."""
+        self._logged_by_hand = False
         self.replace(document)
         log_idle(self._caps, self._document)
         agent.on_forget(self._forget)
+
+    if not TYPE_CHECKING:  # a type checker reports each name that is missing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raises AttributeError. For a method of a limiter, the message shows what to write."""
+            hint = f": contracts decide about customers; write {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     # ------------------------------------------------------------ what is in force
 
@@ -179,6 +200,14 @@ class Contracts:
         if not isinstance(document, Document):
             _check_table(document)
             document = checked(dict(document))
+        if self.reader is not None and not version and not self._logged_by_hand:  # versions of a hub begin with 1
+            self._logged_by_hand = True
+            logger.warning(
+                "reconverge: replace() puts a document in force on this node alone, while follow_hub puts in force what"
+                " is at the hub (version %d so far), whose next version replaces that document; publish it at the hub,"
+                " by replace() of a HubBook or reconverge contracts publish",
+                self.version,
+            )
         with self._changing:
             plans = {name: self._parts(terms) for name, terms in self._terms_of_plans(document)}
             self.check_customers(named_in(document), document)

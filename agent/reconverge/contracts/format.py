@@ -26,6 +26,7 @@ from reconverge.contracts.model import (
     IDENTITY_BYTES_MAX,
     LASTS_MAX_S,
     LIMITS_MAX,
+    NO_BANS,
     NOTE_LENGTH_MAX,
     PLANS_MAX,
     REFUSED,
@@ -92,7 +93,7 @@ _PROBLEMS: Final = {
 }
 NO_FIELDS: Final[dict[str, str]] = dict.fromkeys(
     ("block_after", "block_for"),
-    "contracts ban no customer; ban by a limit of the program's own: agent.limit(..., block_after=..., block_for=...)",
+    NO_BANS,
 )
 """Settings that other limits may have and a limit of contracts may not, each with the remedy for an error message."""
 

@@ -30,6 +30,10 @@ CUSTOMER: Final = "customer"
 """The fact (property of a request) by which a limit counts if it has no `by`, and by which contracts are looked up."""
 REFUSED: Final = "refused"
 """Stands in place of a plan for unknown customers, whose requests are then refused."""
+NO_BANS: Final = (
+    "contracts ban no customer; ban by a limit of the program's own: agent.limit(..., block_after=..., block_for=...)"
+)
+"""The end of an error message about a ban of limits in contracts."""
 
 Word: TypeAlias = Literal["on", "shadow", "off"]
 WORDS: Final[dict[str, Word]] = {"on": "on", "shadow": "shadow", "off": "off"}

@@ -31,6 +31,9 @@ from reconverge.limiter.enforcement.switches import OFF
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
+    from reconverge.integrations.web.bound_rule import Declared
+    from reconverge.integrations.web.guard import Guard
+    from reconverge.integrations.web.outcome import Outcome
     from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 logger = logging.getLogger("reconverge")
@@ -186,6 +189,23 @@ def _log_dropped(name: str) -> None:
         name,
         name,
     )
+
+
+def warn_if_charged_before(outcome: Outcome | None, guard: Guard, rules: Iterable[Declared]) -> None:
+    """Logs a warning for each of `rules`, of a middleware, that another one around it has charged for a request.
+
+    `outcome` is that of the other middleware; None if there is none.
+    """
+    if outcome is None or getattr(outcome.guard, "key_func", None) != guard.key_func:
+        return
+    charged = [ruling.declared for ruling in outcome.rulings]
+    for each in rules:
+        if any((each.agent, each.name, each.rule) == (other.agent, other.name, other.rule) for other in charged):
+            logger.warning(
+                "reconverge: the middleware with the limit %r is inside of another one with the same limit, so each "
+                "request is charged twice; leave one of the two out",
+                each.name,
+            )
 
 
 def warn_if_by_address(rule: str, customers: Iterable[str]) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from reconverge.arguments import with_advice
-from reconverge.errors import InvalidSetting
 from reconverge.integrations.environment_keys import authenticated_by_server, in_environment, name_in_environment
-from reconverge.integrations.misplaced import warn_if_dropped
+from reconverge.integrations.misplaced import warn_if_charged_before, warn_if_dropped
 from reconverge.integrations.web.bound_rule import Declared, FoundKey
 from reconverge.integrations.web.fields import LISTS, Fields
 from reconverge.integrations.web.guard import Guard
@@ -24,7 +23,7 @@ from reconverge.integrations.web.request.addresses import Addresses, Located
 from reconverge.integrations.web.request.key_sources import check_unrouted
 from reconverge.integrations.web.request.paths import BELOW, with_types
 from reconverge.integrations.web.request.request import FAILED, HAS, METHOD_CHARACTERS_MAX, Response
-from reconverge.integrations.web.rules import Limits, Rule, all_rules
+from reconverge.integrations.web.rules import Limits, Rule, all_rules, check_blocking
 from reconverge.integrations.web.unmatched import Route, UnmatchedRules, methods_in
 
 Environment: TypeAlias = dict[str, Any]
@@ -128,7 +127,7 @@ class RateLimitMiddleware:
     ) -> None:
         check_wsgi(app)
         self.app = app
-        self.guard = one_of(guard, **settings) or Guard(**settings)
+        self.guard = one_of(guard, self, **settings) or Guard(**settings)
         self._rules = [declare_blocking(self.guard, rule) for rule in all_rules(limits, rules)]
         for declared in self._rules:
             check_unrouted(declared.key_function, UNROUTED)
@@ -144,6 +143,7 @@ class RateLimitMiddleware:
         if self._decide is None and self._unserved.alive:
             self._unserved.detach()
             self._decide = self._quick
+            warn_if_charged_before(environment.get(OUTCOME), guard, self._rules)
         if self._decide is not None and guard.enabled and not guard.filters:
             outcome = self._decide(environment)
             if type(outcome) is Admitted:  # the same as below, earlier, because most requests end here
@@ -288,10 +288,7 @@ def declare_blocking(guard: Guard, rule: Rule | Limits, **names: Any) -> Declare
     """Declares a rule for WSGI. Raises InvalidSetting for coroutine functions, which WSGI cannot await."""
     rule = rule if isinstance(rule, Rule) else Rule(limits=rule)
     guard.check_blocking("WSGI")
-    if rule.ever_waits:
-        raise InvalidSetting(
-            "rule", rule.name, "has a coroutine function, which WSGI cannot await; use plain functions"
-        )
+    check_blocking(rule, "WSGI")
     return guard.declare(rule, **names)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from reconverge.errors import ReconvergeError, shown
+from reconverge.errors import IN_QUOTES, ReconvergeError, shown
 from reconverge.limit.checks import check_name
 from reconverge.limit.grammar import parse_quotas
 from reconverge.published.envelope import STAMP, Format, InvalidDocument, Secrets, check_stamp, seal_table
@@ -131,7 +131,8 @@ def _word(said: object, *path: str) -> Word | None:
     if said is None:
         return None
     if not isinstance(said, str) or said not in WORDS:
-        raise InvalidDocument(f"must be {', '.join(map(repr, WORDS))}, not {shown(said)}", *path)
+        quotes = f"; {IN_QUOTES}" if isinstance(said, bool) else ""
+        raise InvalidDocument(f"must be {', '.join(map(repr, WORDS))}, not {shown(said)}{quotes}", *path)
     return WORDS[said]
 
 

@@ -218,6 +218,11 @@ class MqttHub:
                 wrong,
             )
 
+    @property
+    def namespace(self) -> str:
+        """Returns the namespace whose data this object reads and writes."""
+        return self._settings.namespace
+
     def __repr__(self) -> str:
         return f"MqttHub({self._shown!r}, namespace={self._settings.namespace!r})"
 

@@ -403,6 +403,11 @@ class RedisHub:
         problem.__cause__ = error if isinstance(error, NoScriptError) else None
         return problem
 
+    @property
+    def namespace(self) -> str:
+        """Returns the namespace whose data this object reads and writes."""
+        return self._settings.namespace
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._shown!r}, namespace={self._settings.namespace!r})"
 

@@ -24,6 +24,10 @@ from reconverge.published.publisher import unknown_limits
 KeyArgument: TypeAlias = Annotated[
     str, typer.Argument(help="What the limits count by, such as a user or an address.", metavar="KEY")
 ]
+ROUTED: Final = (
+    "web limits may count by another key, which has the route in it, and which limits.key_of(request) returns"
+)
+"""The end of a note that no node has reported a key."""
 LimitsOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

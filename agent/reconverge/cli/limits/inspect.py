@@ -11,6 +11,7 @@ import typer
 from reconverge.agent.assembly import hasher_of
 from reconverge.agent.fleet_usage import FleetUsage, asking_kernel, read_fleet
 from reconverge.cli.limits.declared import (
+    ROUTED,
     FileOption,
     KeyArgument,
     LimitsOption,
@@ -134,7 +135,7 @@ def _sentence(key: str, standings: list[KeyStanding], refusing: list[KeyStanding
         said = f"{key} can go on: {tightest.usage.left} of {tightest.usage.limit} are left by {tightest.name}."
         if any(each.usage.nodes for each in standings):
             return said
-        apart = "nodes that declare another window or algorithm count apart, so give each limit as they do"
+        apart = f"nodes that declare another window or algorithm count apart, so give each limit as they do; {ROUTED}"
         return f"{said} No node has reported {key} lately; {apart}."
     first, *others = refusing
     usage = first.usage

@@ -9,6 +9,7 @@ import typer
 
 from reconverge.agent.agent import Agent
 from reconverge.cli.limits.declared import (
+    ROUTED,
     FileOption,
     KeyArgument,
     LimitsOption,
@@ -67,7 +68,7 @@ def reset(
         typer.echo(f"reconverge: {sentence}", err=True)
     for name in unmet:
         declared_as = agent.limiters[name].limit
-        apart = "nodes that declare another window or algorithm count apart, so give the limit as they do"
+        apart = f"nodes that declare another window or algorithm count apart, so give the limit as they do; {ROUTED}"
         typer.echo(
             f"reconverge: no node has reported {printable(key)} lately for {name} by {declared_as}; {apart}", err=True
         )

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
+from reconverge.arguments import checked_class
 from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.contracts.model import Document, InvalidContracts, check_identity
 from reconverge.contracts.store.book import Change, VersionConflict
@@ -57,6 +58,7 @@ from reconverge.contracts.store.pages import (
 )
 from reconverge.errors import InvalidSetting
 from reconverge.hub.port import ContractStore
+from reconverge.hub.registry import redacted
 from reconverge.published.envelope import Rejection, Secrets, UnverifiedDocument
 
 TRIES_MAX: Final = 8
@@ -79,6 +81,8 @@ class HubBook(ChangingBook):
         clock: the clock of changes; for tests.
         minimum: the lowest number that a version may have, as in the nodes' RECONVERGE_CONTRACTS_MIN_VERSION.
         force: whether to replace contracts that cannot be read. Then `replace` begins without former limits.
+
+    Raises InvalidSetting if `store` keeps no contracts or has another namespace, or `secrets` are no `Secrets`.
     """
 
     def __init__(
@@ -91,6 +95,14 @@ class HubBook(ChangingBook):
         minimum: int = 0,
         force: bool = False,
     ) -> None:
+        if isinstance(store, str):
+            problem = "is a URL; write HubBook(open_hub(url, HubSettings(namespace)), namespace, secrets)"
+            raise InvalidSetting("store", redacted(store), problem)
+        checked_class("secrets", secrets, Secrets, "write HubBook(hub, namespace, Secrets(text))")
+        own = getattr(store, "namespace", namespace)
+        if own != namespace:
+            problem = f"is not the namespace of the hub, {own!r}, whose nodes would reject the contracts; write this"
+            raise InvalidSetting("namespace", namespace, problem)
         if not isinstance(store, ContractStore):
             raise InvalidSetting(
                 "hub", type(store).__name__, "is a hub that keeps no contracts; name a Redis or a broker of MQTT"

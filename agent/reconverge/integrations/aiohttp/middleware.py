@@ -73,7 +73,7 @@ class Limits(LimitsOfApp):
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
-        guard = one_of(guard, **settings)
+        guard = one_of(guard, self, **settings)
         settings.setdefault("passes", (web.HTTPException,))
         self.guard = guard or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=self.limit)]
@@ -84,8 +84,11 @@ class Limits(LimitsOfApp):
         decide = self._deciding(self._rules)
 
         @web.middleware
-        async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._serve(request, self._rules, decide, functools.partial(handler, request))
+        def middleware(request: Any = None, handler: Any = None) -> Awaitable[web.StreamResponse]:
+            if handler is None:
+                problem = "is the middleware itself; leave the last () out, as in middlewares=[limits.middleware]"
+                raise InvalidSetting("middleware", self, problem)
+            return self._serve(request, self._rules, decide, functools.partial(handler, request))
 
         self._middleware = middleware
         names = ", ".join(declared.name for declared in self._rules)

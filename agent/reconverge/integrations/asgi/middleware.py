@@ -29,7 +29,7 @@ from reconverge.integrations.asgi.sending import (
     encoded,
     field_name,
 )
-from reconverge.integrations.misplaced import warn_if_dropped
+from reconverge.integrations.misplaced import warn_if_charged_before, warn_if_dropped
 from reconverge.integrations.web.bound_rule import FoundKey
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_asgi, one_of
@@ -195,7 +195,7 @@ class RateLimitMiddleware:
     ) -> None:
         check_asgi(app)
         self.app = app
-        self.guard = one_of(guard, **settings) or Guard(**settings)
+        self.guard = one_of(guard, self, **settings) or Guard(**settings)
         self._rules = [self.guard.declare(rule) for rule in all_rules(limits, rules, besides=messages)]
         self._messages = [] if messages is None else [self.guard.declare(messages, name="messages")]
         self._close_code = checked_close_code(close_code)
@@ -208,12 +208,12 @@ class RateLimitMiddleware:
         self._quick = None if pipeline is None else pipeline.decide
         self._decide: Decide | None = None  # `_quick` from the first request on, so that only that one is noted
         self._unserved = warn_if_dropped(self)
+        self._begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if self._decide is None and self._unserved.alive:
-            self._unserved.detach()
-            self._decide = self._quick
+        if self._decide is None and not self._begun:
+            self._begin(scope)
         outcome: Outcome | list[FoundKey] | None = None
         if kind == "http" and self._decide is not None and self.guard.enabled and not self.guard.filters:
             outcome = self._decide(scope)
@@ -229,6 +229,14 @@ class RateLimitMiddleware:
             await self._connect(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    def _begin(self, scope: Scope) -> None:
+        """Notes that this middleware is served, and warns if another one around it charges the same limits."""
+        self._unserved.detach()
+        if scope["type"] != "lifespan":
+            self._begun = True
+            self._decide = self._quick
+            warn_if_charged_before(scope.get(OUTCOME), self.guard, self._rules)
 
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, outcome: Outcome | list[FoundKey] | None

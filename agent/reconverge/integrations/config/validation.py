@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from reconverge.clock import in_seconds
-from reconverge.errors import asked, shown
+from reconverge.errors import IN_QUOTES, asked, shown
 from reconverge.limit.grammar import UNITS_S
 
 
@@ -93,5 +93,5 @@ def problem_of(
     if duration is not None:
         return f"{said}must be a number of seconds, not {value!r}; write {float(duration[1]) * UNITS_S[duration[2]]:g}"
     if isinstance(value, bool) and wanted == KINDS["string"]:
-        return f"{said}must be a string; write it in quotes: YAML reads on, off, yes and no as truth values"
+        return f"{said}must be a string; {IN_QUOTES}"
     return f"{said}must be {wanted}"

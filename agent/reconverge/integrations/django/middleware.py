@@ -24,7 +24,7 @@ from reconverge.integrations.web.limits_of_app import UnusedDecorators
 from reconverge.integrations.web.outcome import Outcome, fields_for, go_on
 from reconverge.integrations.web.refusal import PROBLEM_JSON
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
-from reconverge.integrations.web.rules import Limits, Rule, RuleSettings, name_of
+from reconverge.integrations.web.rules import Limits, Rule, RuleSettings, check_blocking, name_of
 from reconverge.integrations.wsgi import SettlingBody
 from reconverge.limiter.faces.limiter import Limiter
 from reconverge.runtime.log_throttle import LoggedOnce
@@ -283,9 +283,8 @@ class _LimitedView:
                     return answer(response)
 
             return limited_slowly
-        if self.rule.ever_waits and not placeholder:
-            problem = "has a coroutine function, which its synchronous view cannot await; use a plain function"
-            raise InvalidSetting("rule", name, problem)
+        if not placeholder:
+            check_blocking(self.rule, f"the synchronous view of {name}")
 
         @functools.wraps(view)
         def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:

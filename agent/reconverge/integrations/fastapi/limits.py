@@ -107,7 +107,7 @@ class Limits(LimitsOfApp):
         **settings: Unpack[CommonSettings],
     ) -> None:
         key_func = key_function_of(key_func)
-        guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
+        guard = one_of(guard, self, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (HTTPException, WebSocketException))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._key = key_func
@@ -271,6 +271,7 @@ class _Fields:
         if not self._looked or self._misuse.made or kind == "websocket":  # all routes exist by now
             again, self._looked = self._looked, True
             self._misuse.look(scope, again=again)
+            receive = self._misuse.receiving(scope, receive) if kind == "websocket" else receive
         decided = scope[DECIDED] = Decided()
         return serve_deciding(self.app, scope, receive, send, decided)
 

@@ -2,18 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, NoReturn
+import logging
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.middleware import AsgiRequest
+from reconverge.integrations.asgi.sending import Message, Receive
 from reconverge.integrations.web.bound_rule import Declared
 from reconverge.integrations.web.guard import Guard
 from reconverge.integrations.web.outcome import Outcome
 from reconverge.integrations.web.request.request import Response
 from reconverge.limiter.awaiting import undecided
 
+logger = logging.getLogger("reconverge")
+
+BESIDE: Final = "reconverge.beside"
+"""The key in a websocket's scope of its `MessagesBeside`, while misuse is sought."""
+BESIDE_MAX: Final = 20
+"""If so many messages in a row pass by a loop over the messages, a warning is logged; a few may belong to one."""
+
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
+
+
+class MessagesBeside:
+    """Counts the messages that an endpoint receives itself in the body of its loop over `SocketMessages`.
+
+    After BESIDE_MAX of them in a row a warning is logged: the limit counts none of them.
+    """
+
+    def __init__(self, is_new: Callable[[Hashable], bool]) -> None:
+        self._is_new = is_new
+        self._name: str | None = None
+        """The name of the limit whose loop runs its body; None between two messages."""
+        self._count = 0
+
+    def is_counted(self) -> None:
+        """Notes that the last message was counted by a limit after all."""
+        self._count = 0
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Counts the messages that are received in a block, for the limit called `name`."""
+        self._name, self._count = name, 0
+        try:
+            yield
+        finally:
+            self._name = None
+
+    def counting(self, receive: Receive) -> Receive:
+        """Returns a `receive` that counts the messages."""
+
+        async def receive_counted() -> Message:
+            message = await receive()
+            if self._name is not None and message["type"] == "websocket.receive":
+                self._count += 1
+                if self._count == BESIDE_MAX and self._is_new((BESIDE, self._name)):
+                    logger.warning(
+                        "reconverge: an endpoint has received %d messages itself in the body of async for text in "
+                        "messages(socket), so the limit %r does not count them; let the loop receive them, or write "
+                        "await messages.check(socket) for each",
+                        BESIDE_MAX,
+                        self._name,
+                    )
+            return message
+
+        return receive_counted
 
 
 class SocketMessages:
@@ -30,11 +86,19 @@ class SocketMessages:
         self._rules = [declared]
         self._close_code = close_code
 
+    @property
+    def __signature__(self) -> NoReturn:
+        """Raises InvalidSetting: FastAPI reads this attribute of a dependency when the route is declared."""
+        problem = "is no dependency, as it limits messages; write async for text in messages(socket) in the endpoint"
+        raise InvalidSetting("messages", self.name, problem)
+
     def __aiter__(self) -> NoReturn:
         raise TypeError("messages belong to a websocket; write: async for text in messages(socket)")
 
     async def __call__(self, socket: WebSocket) -> AsyncIterator[str | bytes]:
         """Yields the texts and bytes of an accepted websocket, and closes the websocket when a message is refused."""
+        scope: Any = socket.scope
+        beside: MessagesBeside | None = scope.get(BESIDE)
         while True:
             message = await socket.receive()
             if message["type"] == "websocket.disconnect":
@@ -43,7 +107,12 @@ class SocketMessages:
                 await socket.close(self._close_code, "rate limit")
                 return
             text = message.get("text")
-            yield message["bytes"] if text is None else text
+            said = message["bytes"] if text is None else text
+            if beside is None:
+                yield said
+            else:
+                with beside.reading(self.name):
+                    yield said
 
     @undecided
     async def check(self, socket: WebSocket) -> Outcome:
@@ -53,6 +122,8 @@ class SocketMessages:
         """
         self.asked = True
         scope: Any = socket.scope
+        if BESIDE in scope:
+            scope[BESIDE].is_counted()
         request = AsgiRequest(scope, self._guard.addresses, connection=socket)
         outcome = await self._guard.check_async(request, self._rules)
         outcome.finish(Response(200))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import holders_of
+from reconverge.integrations.fastapi.messages import BESIDE, MessagesBeside, SocketMessages
 from reconverge.integrations.web.outcome import Outcome
 from reconverge.integrations.web.request.keys import name_of_function, takes
 from reconverge.integrations.web.rules import Rule
@@ -21,8 +22,7 @@ from reconverge.limiter.awaiting import Undecided
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
-    from reconverge.integrations.asgi.sending import Scope
-    from reconverge.integrations.fastapi.messages import SocketMessages
+    from reconverge.integrations.asgi.sending import Receive, Scope
 
 logger = logging.getLogger("reconverge")
 
@@ -118,7 +118,9 @@ class Misuse:
         self.made: list[Dependency] = []
         """The limits that were made since the last check, some of which may be in no route."""
         self._messages: list[SocketMessages] = []
+        self._limits_messages = False
         self._sockets = 0
+        self._watched = 0
         self._logged = LoggedOnce()
 
     def note_function(self, function: Callable[..., object]) -> None:
@@ -139,7 +141,16 @@ class Misuse:
     def noted(self, messages: SocketMessages) -> SocketMessages:
         """Returns `messages`, a limit on messages, and records it as one that has decided about no message yet."""
         self._messages.append(messages)
+        self._limits_messages = True
         return messages
+
+    def receiving(self, scope: Scope, receive: Receive) -> Receive:
+        """Returns `receive`, or for the first `SOCKETS_MAX` websockets one that finds messages past the limits."""
+        if not self._limits_messages or self._watched >= SOCKETS_MAX:
+            return receive
+        self._watched += 1
+        beside = scope[BESIDE] = MessagesBeside(self._logged.is_new)
+        return beside.counting(receive)
 
     def look(self, scope: Scope, *, again: bool) -> None:
         """Logs the mistakes that show at the first request or websocket, or, if `again` is True, at a later one."""

@@ -64,6 +64,7 @@ try:
     from reconverge.integrations.flask.request import FlaskRequest, current_request, user_now
     from reconverge.integrations.flask.views import (
         PARENTHESES,
+        called_outside,
         check_view,
         checked_app,
         decorated_class,
@@ -167,7 +168,7 @@ class Limits(LimitsOfApp):
         **settings: Unpack[CommonSettings],
     ) -> None:
         agent = agent_for(agent, storage_uri, {} if app is None or guard is not None else checked_app(app).config)
-        guard = one_of(guard, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
+        guard = one_of(guard, self, agent=agent, key_func=None if key_func is by_ip else key_func, **settings)
         settings.setdefault("passes", (exceptions.HTTPException,))
         self.guard = guard or Guard(agent, key_func=key_func, **settings)
         self._blueprints: dict[object, _ViewMark] = {}
@@ -357,10 +358,13 @@ class Limits(LimitsOfApp):
         @functools.wraps(view)
         def limited(*args: Any, **kwargs: Any) -> Any:
             decide = mark.decide
+            try:
+                environment = request_now().environ
+            except RuntimeError:
+                raise called_outside(view) from None
             if decide is None or guard.filters or not guard.enabled:
                 self._check(mark.rules)
             else:
-                environment = request_now().environ
                 outcome = decide(environment)
                 if type(outcome) is not Admitted:
                     self._check_further(mark.rules, outcome)

@@ -15,6 +15,8 @@ import flask
 import flask.views
 
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.misplaced import registry_of
+from reconverge.integrations.web.rules import name_of
 from reconverge.integrations.web.unmatched import Route, wrapped_in
 from reconverge.integrations.wsgi import listed
 
@@ -23,6 +25,11 @@ T = TypeVar("T")
 logger = logging.getLogger("reconverge")
 
 PARENTHESES = "was used without parentheses; write @limits.limit('5/minute')"
+
+NO_VIEW = (
+    "limits of Flask count requests to views; limit another function, such as a command, by @limited('5/minute',"
+    " agent=agent) of reconverge.integrations.decorators"
+)
 
 
 def checked_app(app: object) -> flask.Flask:
@@ -50,6 +57,14 @@ def check_view(view: object, word: str) -> None:
         raise InvalidSetting("view", view, "is a class, but not a subclass of flask.views.View; inherit that")
     if not callable(view):
         raise InvalidSetting("view", view, f"is not a view; write @limits.{word} below @app.get")
+    registry = registry_of(view)
+    if registry is not None:
+        raise InvalidSetting("view", view, f"is what {registry} calls, and {NO_VIEW}")
+
+
+def called_outside(view: object) -> InvalidSetting:
+    """Returns the error about a limited view that is called where there is no request, as by a command."""
+    return InvalidSetting("view", name_of(view), f"was called outside of a request, and {NO_VIEW}")
 
 
 def decorated_class(view: Any, decorate: Callable[[Any], Any]) -> Any:

@@ -18,7 +18,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
-from typing import Any, Final, TypeAlias, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, Unpack, cast
 
 from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.integrations.grpc.request import Context, Details, GrpcRequest, retry_info, text_of
@@ -31,7 +31,7 @@ from reconverge.integrations.web.request.key_sources import check_unrouted
 from reconverge.integrations.web.request.keys import by_header, by_ip, by_route
 from reconverge.integrations.web.request.paths import BELOW
 from reconverge.integrations.web.request.request import CANCELLED, FAILED, Response
-from reconverge.integrations.web.rules import Limits, Rule, all_rules
+from reconverge.integrations.web.rules import Limits, Rule, all_rules, check_blocking
 
 try:
     import grpc
@@ -54,6 +54,8 @@ ONE_OR_MANY: Final = {False: "unary", True: "stream"}
 HEALTH: Final = "/grpc.health.v1.Health/"
 """The beginning of the names of the standard methods for health checks."""
 STATUS_DETAILS: Final = "grpc-status-details-bin"
+
+THREADS: Final = "a server on threads"
 
 _outcome: ContextVar[Outcome | None] = ContextVar("reconverge_outcome", default=None)
 
@@ -84,9 +86,9 @@ class Interceptor:
         guard: Guard | None = None,
         **settings: Unpack[GuardSettings],
     ) -> None:
-        self.guard = one_of(guard, **settings) or Guard(**settings)
+        self.guard = one_of(guard, self, **settings) or Guard(**settings)
         if not self.waits:
-            self.guard.check_blocking("a server on threads")
+            self.guard.check_blocking(THREADS)
         self._rules = [self._declared(rule) for rule in all_rules(limits, rules, besides=messages)]
         self._of_health = [declared for declared in self._rules if declared.places is not None]
         self._messages: list[Declared] = []
@@ -94,12 +96,17 @@ class Interceptor:
             rule = messages if isinstance(messages, Rule) else Rule(limits=messages)
             self._messages.append(self._declared(rule, name="messages"))
 
+    if not TYPE_CHECKING:  # hidden from type checkers, which find the mistake themselves
+
+        def __iter__(self) -> NoReturn:
+            """Raises InvalidSetting: a server of gRPC was given an interceptor in place of a list of them."""
+            raise InvalidSetting("interceptors", self, "is not a list; write interceptors=[interceptor]")
+
     def _declared(self, rule: Rule, *, name: str | None = None) -> Declared:
         if rule.methods is not None:
             raise InvalidSetting("methods", rule.methods, "is for HTTP only; write paths=['/package.Service/Method']")
-        if rule.ever_waits and not self.waits:
-            problem = "has a coroutine function, which a server on threads cannot await; use plain functions"
-            raise InvalidSetting("rule", rule.name, problem)
+        if not self.waits:
+            check_blocking(rule, THREADS)
         for path in rule.paths or ():
             if not (path.endswith(BELOW) or {"{", "<"} & {*path} or len([*filter(None, path.split("/"))]) == 2):
                 problem = "is no full method, so no call would match; write /shop.Orders/* or /shop.Orders/Create"

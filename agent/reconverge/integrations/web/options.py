@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from reconverge.agent.agent import Agent
@@ -62,6 +63,7 @@ SCOPE: Final = {
 LIKENESS_MIN: Final = 0.6
 """The least similarity, from 0 to 1, at which a known name is suggested. It is low, because any unknown name is an
 error anyway."""
+NAMEABLE: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 OF_GUARD: Final = frozenset(GuardSettings.__annotations__)
 OF_RULE: Final = frozenset(RuleSettings.__annotations__)
 OF_AGENT: Final = frozenset(inspect.signature(Agent).parameters)
@@ -99,14 +101,17 @@ OF_OTHERS: Final[Mapping[str, str]] = {
 """Names of settings in other libraries, or in other parts of this one, each with advice that ends an error about it."""
 
 
-def check_words(said: Mapping[str, Any], known: frozenset[str]) -> None:
-    """Raises InvalidSetting for an unknown setting; the error states where it belongs, or which setting is similar."""
+def check_words(said: Mapping[str, Any], known: frozenset[str], own: AbstractSet[str] = frozenset()) -> None:
+    """Raises InvalidSetting for an unknown setting; the error states where it belongs, or which setting is similar.
+
+    `own` are further settings that the error may name.
+    """
     for name, value in said.items():
         if name not in known:
-            raise InvalidSetting(name, value, _advice(name, value, known))
+            raise InvalidSetting(name, value, _advice(name, value, known | own))
 
 
-def _advice(name: str, value: object, known: frozenset[str]) -> str:
+def _advice(name: str, value: object, known: AbstractSet[str]) -> str:
     if name in OF_OTHERS:
         return OF_OTHERS[name]
     shown = repr(value)[:40] if isinstance(value, str | int | float) and not is_secret(name) else "..."
@@ -124,13 +129,15 @@ def _advice(name: str, value: object, known: frozenset[str]) -> str:
     return f"there is no such setting; known: {', '.join(sorted(known))}"
 
 
-def one_of(guard: Guard | None, /, **settings: Any) -> Guard | None:
-    """Returns `guard`, which may be None, after a check of the `settings` that were given in addition.
+def one_of(guard: Guard | None, owner: object, /, **settings: Any) -> Guard | None:
+    """Returns `guard`, which may be None, after a check of the `settings` that were given in addition to `owner`.
 
-    Raises InvalidSetting if settings were given with a guard, as they would have no effect; for a setting that no guard
-    has; and for an application in the place of the agent.
+    Raises InvalidSetting if settings were given with a guard, as they would have no effect; for a setting that neither
+    a guard nor the constructor of `owner` has; and for an application in the place of the agent.
     """
-    check_words(settings, OF_GUARD)
+    if not settings.keys() <= OF_GUARD:
+        own = {name for name, each in inspect.signature(type(owner)).parameters.items() if each.kind in NAMEABLE}
+        check_words(settings, OF_GUARD, own)
     given = [name for name, value in settings.items() if value is not None]
     if guard is not None and given:
         raise InvalidSetting("guard", guard, f"has its own settings; give these to the guard, too: {', '.join(given)}")

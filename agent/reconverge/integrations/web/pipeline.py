@@ -195,8 +195,8 @@ class Answering(Judge, Protocol):
     dialects: tuple[str, ...]
     headers_enabled: bool
 
-    def has_refused(self) -> None:
-        """Counts a refused request."""
+    def has_refused(self, declared: Declared, key: str, asked: Any) -> None:
+        """Counts a refused request: `asked`, by its key of the rule `declared`."""
         ...
 
     def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
@@ -417,7 +417,7 @@ class Pipeline:
             except Exception:  # noqa: BLE001  # the guard will get the error again and handle it
                 return [rule.found(key)]
             if not decision.allowed:
-                return self._refused(key, decision)
+                return self._refused(key, decision, asked)
             outcome = Admitted()
             outcome.refusal = None  # because every protocol except ASGI reads it
             outcome.pipeline = self
@@ -468,9 +468,9 @@ class Pipeline:
     def _found(self, keys: Sequence[str]) -> list[FoundKey]:
         return [rule.found(key) for rule, key in zip(self._rules, keys, strict=False)]
 
-    def _refused(self, key: str, decision: Decision) -> RefusedByOne:
+    def _refused(self, key: str, decision: Decision, asked: Any) -> RefusedByOne:
         guard, rule = self.guard, self._first
-        guard.has_refused()
+        guard.has_refused(rule.declared, key, asked)
         outcome = RefusedByOne()
         outcome.response = None
         outcome.pipeline = self

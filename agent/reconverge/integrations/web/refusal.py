@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconverge.integrations.web.fields import RETRY_AFTER, Fields, QuotaDecision, retry_after_of
 from reconverge.integrations.web.outcome import Refusal
+from reconverge.integrations.web.rules import checked_message
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.bound_rule import Declared
@@ -110,7 +111,7 @@ def refusal_of(
         detail = BROKEN
     elif declared.rule.error_message is not None and not silent:
         message = declared.rule.error_message
-        detail = str(message() if callable(message) else message)
+        detail = str(checked_message(message() if callable(message) else message))
     elif not refused:
         detail = NO_KEY
     status = BROKEN_STATUS if declared is None else declared.status

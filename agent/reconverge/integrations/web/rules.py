@@ -12,9 +12,18 @@ from typing import Any, Final, TypeAlias, TypedDict
 from reconverge.arguments import with_advice
 from reconverge.clock import Seconds, in_seconds
 from reconverge.contracts.contracts import Contracts
+from reconverge.contracts.model import NO_BANS
 from reconverge.errors import InvalidSetting, nearest, shown
 from reconverge.integrations.web.holding import check_queue
-from reconverge.integrations.web.request.keys import METHODS, KeyFunction, asks, checked_missing, takes, waits
+from reconverge.integrations.web.request.keys import (
+    METHODS,
+    KeyFunction,
+    asks,
+    checked_missing,
+    name_of_function,
+    takes,
+    waits,
+)
 from reconverge.integrations.web.request.request import METHOD_CHARACTERS_MAX, Response
 from reconverge.limit.checks import NAME_CHARACTERS, NAME_LENGTH_MAX
 from reconverge.limit.limit import Limit
@@ -179,6 +188,8 @@ class Rule:
             return
         if isinstance(self.limits, Limiter | Contracts):
             problem = "has no effect on limits that were declared before; give it to agent.limit"
+            if isinstance(self.limits, Contracts):
+                problem = "has no effect here: " + NO_BANS
             raise InvalidSetting("block_for", self.block_for, problem)
 
     def _check_places(self) -> None:
@@ -206,12 +217,13 @@ class Rule:
                 raise InvalidSetting(
                     name, value, "is a coroutine function, which would never be awaited; use a plain function"
                 )
+        if self.error_message is not None and not callable(self.error_message):
+            checked_message(self.error_message)
 
     @property
     def ever_waits(self) -> bool:
         """Whether any function of the rule is a coroutine function."""
-        asked = (self.limits, self.key_func, self.scope, self.cost, self.exempt_when, self.on_breach)
-        return any(callable(value) and not isinstance(value, Limiter) and waits(value) for value in asked)
+        return _slow_setting(self) is not None
 
 
 class UnscopedSettings(TypedDict, total=False):
@@ -246,6 +258,23 @@ class RuleSettings(UnscopedSettings, total=False):
 
     scope: str | ByRequest | None
     facts: Mapping[str, KeyFunction] | None
+
+
+def check_blocking(rule: Rule, where: str) -> None:
+    """Raises InvalidSetting if a function of the rule is a coroutine function, which `where` cannot await."""
+    slow = _slow_setting(rule)
+    if slow is not None:
+        problem = f"is a coroutine function, which {where} cannot await; use a plain function"
+        raise InvalidSetting(slow, name_of_function(getattr(rule, slow)), problem)
+
+
+def _slow_setting(rule: Rule) -> str | None:
+    """Returns the name of the first setting whose value is a coroutine function; None if there is none."""
+    for name in ("limits", "key_func", "scope", "cost", "exempt_when", "on_breach"):
+        value = getattr(rule, name)
+        if callable(value) and not isinstance(value, Limiter) and waits(value):
+            return name
+    return None
 
 
 def _is_whole(value: object) -> bool:
@@ -301,6 +330,17 @@ def _check_method(method: str) -> None:
         near = nearest(name, sorted(METHODS), LIKENESS_MIN)
         if near is not None:
             raise InvalidSetting("methods", method, f"is not a known method; did you mean {near!r}?")
+
+
+def checked_message(said: object) -> object:
+    """Returns `said`, a refusal's text or an object that is written as one, such as a text to be translated.
+
+    Raises InvalidSetting for an object that is written as in a program, such as a dict.
+    """
+    if isinstance(said, bytes) or type(said).__str__ is object.__str__:
+        problem = "is no text; write one, or for a response of your own on_breach=, a function that returns it"
+        raise InvalidSetting("error_message", said, problem)
+    return said
 
 
 def checked_status(status: object) -> int:

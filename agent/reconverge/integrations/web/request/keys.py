@@ -269,12 +269,19 @@ def asks(function: object, what: str = "key_func") -> Asked:
 def checked_answer(said: object) -> bool:
     """Returns `said`, the result of a function that answers yes or no, as a bool.
 
-    Raises InvalidSetting for a text, because even "no" would count as true.
+    Raises InvalidSetting for a text, because even "no" would count as true, and for an object that is always true, as
+    an anonymous user is. A match of a regular expression is an answer, because the function returns None otherwise.
     """
+    if said is True or said is False or said is None:
+        return bool(said)
     if isinstance(said, str | bytes):
         raise InvalidSetting(
             "answer", said, "is text, where True or False is expected; compare it with the value that exempts"
         )
+    kind = said.__class__  # not `type(said)`: the user of Django's request is a proxy
+    if not any({"__bool__", "__len__"} & vars(each).keys() for each in kind.__mro__) and kind is not re.Match:
+        problem = "is the class of the answer, all objects of which are true; return True or False, as user.is_staff is"
+        raise InvalidSetting("answer", kind, problem)
     return bool(said)
 
 
