@@ -69,7 +69,7 @@ def test_decisions_go_on_after_a_stop(redis_server: RedisServer, make_agent: Mak
 def test_a_decision_after_a_stop_is_logged(
     redis_server: RedisServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once for each stop, and not for an agent that is started again on purpose."""
+    """Once, though each request stops it again, and not for an agent that is started again on purpose."""
     caplog.set_level(logging.WARNING, "reconverge")
     agent = make_agent(redis_server.url)
     login = agent.limit("login", NEVER_FULL)
@@ -82,6 +82,9 @@ def test_a_decision_after_a_stop_is_logged(
 
     for key in ("ada", "bob", "eve"):
         login.allow(key)
+    for _ in range(2):
+        agent.stop()
+        login.allow("ada")
 
     assert 0 == before
     assert 1 == caplog.text.count("stop the agent after the last request")

@@ -17,7 +17,9 @@ import pytest
 
 from reconverge import Agent, InvalidSetting
 from reconverge.clock import ManualClock
+from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.document import checked
+from reconverge.contracts.following import follow_hub
 from reconverge.contracts.store.index import (
     INDEX,
     LIFETIME_MAX_S,
@@ -418,6 +420,32 @@ def test_an_agent_without_a_hub_has_nothing_to_follow(make_agent: MakeAgent) -> 
     """Which is an error, and not without effect."""
     with pytest.raises(InvalidSetting, match="holds the data of this process"):
         follow(make_agent("memory://"), [])
+
+
+def test_a_document_that_is_put_in_force_by_hand_beside_the_hub_is_logged(
+    redis_server: RedisServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: the next version at the hub replaces it. Neither what the hub has, nor a document before that, is."""
+    caplog.set_level(logging.WARNING, "reconverge")
+    agent = make_agent(redis_server.url)
+    contracts = Contracts(agent, shop())
+    contracts.replace(shop(ada="pro"))
+    follow_hub(contracts, secret=SECRET)
+
+    async def publish() -> None:
+        hub = RedisHub(redis_server.url, HubSettings(agent.namespace, 5.0))
+        await book_at(hub, namespace=agent.namespace).replace(shop(ada="pro"), author="root")
+        await hub.close()
+
+    asyncio.run(publish())
+    agent.start()
+    eventually(lambda: contracts.version == 1, "the contracts of the hub")
+    before = caplog.text.count("on this node alone")
+    for _ in range(2):
+        contracts.replace(shop(ada="free"))
+
+    assert [0, 1] == [before, caplog.text.count("replace() puts a document in force on this node alone")]
+    assert "at the hub (version 1 so far), whose next version replaces that document; publish it" in caplog.text
 
 
 async def test_an_agent_that_stops_waits_for_no_pages(redis_server: RedisServer, make_agent: MakeAgent) -> None:

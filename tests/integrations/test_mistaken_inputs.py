@@ -31,7 +31,9 @@ from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
 from reconverge.contracts.model import Document
 from reconverge.contracts.store.changing import with_customer
+from reconverge.contracts.store.hub_book import HubBook
 from reconverge.hooks import SilentHooks
+from reconverge.hub import HubSettings, open_hub
 from reconverge.integrations import Rule, by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
@@ -50,6 +52,7 @@ from reconverge.integrations.requests import LimitedAdapter
 from reconverge.integrations.usage_prometheus import UsageCollector
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
+from reconverge.published.envelope import Secrets
 from reconverge.published.settings import checked as settings_checked
 from reconverge.shedding import AdaptiveConcurrency, RequestRate, Stack, TrafficClasses
 from reconverge.testing import ManualClock
@@ -275,6 +278,22 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "port": (lambda: AGENT("localhost", 6379), ("=6379", "stands without a name", "redis://localhost:6379/0")),
     "url": (lambda: AGENT(redis_url="redis://db"), ("redis_url='redis://db'", "is called hub here")),
     "limits": (lambda: AGENT("memory://", limits="5/minute"), ("limits='5/minute'", "agent.limit('login', ")),
+    "book at a URL": (
+        lambda: HubBook(_any("redis://ada:sesame@db"), "shop", Secrets(16 * "s")),
+        ("store='redis://***@db'", "is a URL", "HubBook(open_hub(url, HubSettings(namespace)), namespace, secrets)"),
+    ),
+    "secrets of a book": (
+        lambda: HubBook(open_hub("redis://db", HubSettings("shop", 1.0)), "shop", _any(SESAME)),
+        ("secrets='***'", "is no Secrets", "Secrets(text)"),
+    ),
+    "namespace of a book": (
+        lambda: HubBook(open_hub("redis://db", HubSettings("shop", 1.0)), "shops", Secrets(16 * "s")),
+        ("namespace='shops'", "is not the namespace of the hub, 'shop'", "write this"),
+    ),
+    "namespace of a book of MQTT": (
+        lambda: HubBook(open_hub("mqtt://db", HubSettings("shop", 1.0)), "shops", Secrets(16 * "s")),
+        ("namespace='shops'", "is not the namespace of the hub, 'shop'"),
+    ),
     "lease": (lambda: AGENT("memory://", lease_ttl="30s"), ("lease_ttl='30s'", "must be", "seconds")),
     "overshoot": (lambda: AGENT("memory://", max_overshoot="10%"), ("max_overshoot='10%'", "0.1 allows 10 %")),
     "overshoot in per cent": (
@@ -293,6 +312,10 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
     "method of limits": (
         lambda: _any(limit("5/minute")).get_window_stats("ada"),
         ("'get_window_stats'", "limiter.test(key).remaining"),
+    ),
+    "method of a limiter, of contracts": (
+        lambda: _any(Contracts(Agent("memory://"), PLAN)).allow("ada"),
+        ("no attribute 'allow'", "decide about customers", "write contracts.hit(customer)"),
     ),
     "method of pyrate-limiter, of slots": (
         lambda: _any(slots()).try_acquire("ada"),
@@ -395,6 +418,18 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: aiter(FASTAPI("memory://").messages("5/minute")),
         ("belong to a websocket", "messages(socket)"),
     ),
+    "messages of FastAPI as a dependency": (
+        lambda: FastAPI().get("/", dependencies=[Depends(FASTAPI("memory://").messages("5/minute"))])(where),
+        ("messages='messages'", "is no dependency", "async for text in messages(socket)"),
+    ),
+    "called middleware of aiohttp": (
+        lambda: AIOHTTP("5/minute", agent="memory://").middleware(),
+        ("is the middleware itself", "leave the last () out", "middlewares=[limits.middleware]"),
+    ),
+    "interceptor that is no list": (
+        lambda: [*_any(RateLimitInterceptor("5/minute", agent="memory://"))],
+        ("interceptors=", "is not a list", "write interceptors=[interceptor]"),
+    ),
     "messages of aiohttp": (
         lambda: aiter(AIOHTTP(agent="memory://").messages("5/minute")),
         ("belong to a websocket", "messages(request, socket)"),
@@ -478,6 +513,10 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: settings_checked({**STAMPED, "limits": {"login": "5/minute"}}),
         ("limits.login", "not '5/minute'", "write {limit = '5/minute'}"),
     ),
+    "switch of YAML": (
+        lambda: settings_checked({**STAMPED, "switch": False}),
+        ("switch: must be 'on', 'shadow', 'off', not False", "write it in quotes: YAML reads on, off"),
+    ),
     "no plans yet": (
         lambda: with_customer(Document({}), "ada", "gold", now_s=0.0),
         ("'gold'", "none yet", "publish contracts with plans first"),
@@ -554,6 +593,18 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
         ("usage", "show", "--hub", "redis://localhost", "--period", "last month"),
         ("'last month'", "as 2026-11"),
     ),
+    "hub without its option": (
+        ("doctor", "redis://:sesame@db/0"),
+        ("redis://***@db/0 stands without its option", "write --hub"),
+    ),
+    "limit without its option": (
+        ("switch", "shadow", "login", "--hub", "redis://localhost"),
+        ("login stands without its option", "write --limit login"),
+    ),
+    "limit of a key without its option": (
+        ("reset", "ada", "login=5/s", "--hub", "redis://localhost"),
+        ("login=5/s stands without its option", "write --limit"),
+    ),
     "scheme": (("doctor", "--hub", "http://localhost:6379"), ("'http'", "redis://")),
     "nodes": (
         ("simulate", "--nodes", "0", "--limit", "5/minute"),
@@ -588,6 +639,23 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "asgi header": (lambda: ASGI(asgi_app, "5/minute", agent="memory://", key_func=user), ("'x_user'", "FastAPI's")),
     "asgi limit first": (lambda: ASGI("5/minute", asgi_app), ("app='5/minute'", "give the application first")),
     "wsgi limit first": (lambda: WSGI("5/minute", flask.Flask("x")), ("app='5/minute'", "give the application first")),
+    "asgi limit": (lambda: ASGI(asgi_app, limit="5/minute"), ("limit='5/minute'", "did you mean 'limits'?")),
+    "asgi name that is far from any": (
+        lambda: ASGI(asgi_app, "5/minute", wxyz=1),
+        ("there is no such setting; known:", "close_code", "messages", "rules", "trusted_proxies"),
+    ),
+    "fastapi message of a dict": (
+        lambda: FASTAPI("memory://")("5/minute", error_message={"code": "slow-down"}),
+        ("error_message={'code': 'slow-down'}", "is no text", "on_breach="),
+    ),
+    "django message of bytes": (
+        lambda: _django(RULES=[{"LIMITS": "5/minute", "ERROR_MESSAGE": b"slow down"}], HUB="memory://"),
+        ("b'slow down'", "is no text", "on_breach="),
+    ),
+    "ban of contracts": (
+        lambda: RULE(limits=Contracts(Agent("memory://"), PLAN), block_after="5/minute", block_for=600),
+        ("block_for=600", "contracts ban no customer", "agent.limit(..., block_after=..., block_for=...)"),
+    ),
     "wsgi in Django": (
         lambda: WSGI(lambda request: request, "5/minute"),
         ("takes one argument", "'reconverge.integrations.django.RateLimitMiddleware'"),
@@ -619,6 +687,22 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "flask waiting key": (
         lambda: FLASK(waiting_key, agent="memory://").limit("5/minute")(where),
         ("key_func='waiting_key'", "is a coroutine function, which WSGI cannot await", "use a plain function"),
+    ),
+    "flask waiting limits": (
+        lambda: FLASK(where, agent="memory://").limit(waiting_key)(where),
+        ("limits='waiting_key'", "is a coroutine function, which WSGI cannot await", "use a plain function"),
+    ),
+    "grpc waiting exemption": (
+        lambda: RateLimitInterceptor(rules=[Rule(limits="5/minute", exempt_when=waiting_key)], agent="memory://"),
+        ("exempt_when='waiting_key'", "which a server on threads cannot await", "use a plain function"),
+    ),
+    "flask function of a command": (
+        FLASK(where, agent="memory://").limit("5/minute")(where),
+        ("where", "was called outside of a request", "@limited('5/minute', agent=agent)"),
+    ),
+    "flask command": (
+        lambda: FLASK(where, agent="memory://").limit("5/minute")(flask.Flask("x").cli.command("sync")(where)),
+        ("is what click calls", "@limited('5/minute', agent=agent)"),
     ),
     "fastapi class as a middleware": (
         lambda: FASTAPI(FastAPI(), agent="memory://"),

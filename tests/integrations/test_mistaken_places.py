@@ -25,13 +25,22 @@ from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.fastapi import Limits as FastapiLimits
+from reconverge.integrations.fastapi.messages import BESIDE_MAX
 from reconverge.integrations.fastapi.misuse import SOCKETS_MAX
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import AioRateLimitInterceptor, RateLimitInterceptor
 from reconverge.integrations.misplaced import log_bypassed, log_without_effect
 from reconverge.integrations.web.bound_rule import MISSED_MAX
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
-from tests.support.applications.asking import ask_asgi, ask_wsgi, converse, statuses, websocket_scope
+from tests.support.applications.asking import (
+    ask_asgi,
+    ask_wsgi,
+    converse,
+    hello,
+    hello_wsgi,
+    statuses,
+    websocket_scope,
+)
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
 
@@ -426,6 +435,91 @@ def test_a_limit_on_messages_that_no_websocket_asks_is_logged(caplog: pytest.Log
     assert 1 == len(caplog.records)
     assert "none has asked the limit 'unasked' about a message" in caplog.text
     assert "write async for text in messages(socket)" in caplog.text
+
+
+@pytest.mark.parametrize("reads", ["itself", "itself and asks", "by the loop"])
+def test_messages_that_pass_by_a_limit_on_messages_are_logged(reads: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An endpoint may receive them itself in the body of the loop; once it is logged, though many websockets do so."""
+    limits = FastapiLimits("memory://")
+    app = fastapi_with(limits)
+    messages = limits.messages("999/minute")
+
+    @app.websocket("/")
+    async def read(socket: fastapi.WebSocket) -> None:
+        await socket.accept()
+        async for _ in messages(socket):
+            for _ in range(0 if reads == "by the loop" else BESIDE_MAX):
+                await socket.receive_text()
+                if reads == "itself and asks":
+                    await messages.check(socket)
+
+    for _ in range(2):
+        asyncio.run(converse(app, websocket_scope("/"), *(["x"] * (BESIDE_MAX + 1))))
+
+    assert (1 if reads == "itself" else 0) == len(_logged(caplog))
+    if reads == "itself":
+        assert f"received {BESIDE_MAX} messages itself" in caplog.text
+        assert "the limit 'messages' does not count them; let the loop receive them" in caplog.text
+
+
+def test_a_few_messages_that_belong_to_one_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor are those that come after the loop has ended."""
+    limits = FastapiLimits("memory://")
+    app = fastapi_with(limits)
+    messages = limits.messages("999/minute")
+
+    @app.websocket("/")
+    async def read(socket: fastapi.WebSocket) -> None:
+        await socket.accept()
+        for _ in range(2):
+            async for _ in messages(socket):
+                for _ in range(BESIDE_MAX - 1):
+                    await socket.receive_text()
+                break
+        for _ in range(BESIDE_MAX):
+            await socket.receive_text()
+
+    asyncio.run(converse(app, websocket_scope("/"), *(["x"] * (3 * BESIDE_MAX))))
+
+    assert [] == _logged(caplog)
+
+
+def asgi_twice(inner: Agent, outer: Agent) -> Any:
+    app = fastapi.FastAPI()
+    app.get("/")(answer_one)
+    app.add_middleware(AsgiMiddleware, limits="4/minute", agent=inner)
+    return AsgiMiddleware(app, "4/minute", agent=outer)
+
+
+def wsgi_twice(inner: Agent, outer: Agent) -> Any:
+    return WsgiMiddleware(WsgiMiddleware(hello_wsgi, "4/minute", agent=inner), "4/minute", agent=outer)
+
+
+@pytest.mark.parametrize(("made", "ask"), [(asgi_twice, ask_asgi), (wsgi_twice, ask_wsgi)], ids=["ASGI", "WSGI"])
+def test_a_middleware_inside_of_another_one_with_its_limit_is_logged(
+    made: Any, ask: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: each request is charged twice. One that has another agent, and so other counts, is not logged."""
+    apart = made(Agent("memory://"), Agent("memory://"))
+    assert [200, 200, 200, 200, 429] == statuses(ask(apart, times=5))
+    assert [] == _logged(caplog)
+    agent = Agent("memory://")
+    assert [200, 200, 429, 429] == statuses(ask(made(agent, agent), times=4))
+
+    (said,) = _logged(caplog)
+    assert "the middleware with the limit 'requests' is inside of another one with the same limit" in said
+    assert "each request is charged twice; leave one of the two out" in said
+
+
+def test_a_middleware_twice_is_logged_by_the_first_request_after_the_startup(caplog: pytest.LogCaptureFixture) -> None:
+    """The messages of the startup have no outcome of a limit."""
+    agent = Agent("memory://")
+    app = AsgiMiddleware(AsgiMiddleware(hello, "4/minute", agent=agent), "4/minute", agent=agent)
+    with pytest.raises(TypeError):  # of `hello`, which is called with a `send` that is none
+        asyncio.run(app({"type": "lifespan"}, None, None))  # type: ignore[arg-type]
+    assert [200, 200, 429] == statuses(ask_asgi(app, times=3))
+
+    assert 1 == caplog.text.count("is inside of another one with the same limit")
 
 
 def test_a_limited_blueprint_that_no_application_has_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -142,6 +142,7 @@ def test_a_limit_that_is_not_given_as_nodes_declare_it_is_told(node: Agent, redi
     shown = [said_by("inspect", "ada", *where, "--limit", f"login=5/{unit}").stdout for unit in ("day", "hour")]
 
     assert [False, True] == ["No node has reported ada lately; nodes that declare another" in each for each in shown]
+    assert "the route in it, and which limits.key_of(request) returns" in " ".join(shown[1].split())
 
 
 def test_a_reset_by_another_window_forgets_nothing_and_is_told(node: Agent, redis_server: RedisServer) -> None:
@@ -153,6 +154,7 @@ def test_a_reset_by_another_window_forgets_nothing_and_is_told(node: Agent, redi
 
     assert (1, "ada: forgotten on all nodes: nothing\n") == (done.status, done.stdout)
     assert "no node has reported ada lately for login by 5/3600s (sliding-window); nodes that" in done.stderr
+    assert "the route in it, and which limits.key_of(request) returns" in done.stderr
     assert not inspected(node, redis_server, "ada")["allowed"]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
@@ -116,6 +117,65 @@ def test_a_text_does_not_exempt_a_request(setting: str, caplog: pytest.LogCaptur
 
     assert [True, False] == answers
     assert "answer='no': is text, where True or False is expected" in caplog.text
+
+
+class Anonymous:
+    """A user of a framework: each object is true."""
+
+
+class Proxied:
+    """Stands for another object, as the user of Django's request does, and says what that is."""
+
+    @property
+    def __class__(self) -> Any:
+        return Anonymous
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("user", [Anonymous(), Anonymous, Proxied()], ids=["object", "class", "proxy"])
+def test_an_object_that_is_always_true_does_not_exempt_a_request(user: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """An anonymous user is as true as any other. The log names the class, as a user's text may be a name."""
+    guard = Guard(Agent())
+    declared = guard.declare(Rule(limits="1/minute", exempt_when=lambda: user))
+    answers = [guard.check(PlainRequest(client="192.0.2.1"), [declared]).allowed for _ in range(3)]
+
+    assert [True, False, False] == answers
+    assert 1 == caplog.text.count("all objects of which are true; return True or False, as user.is_staff is")
+    assert "exempt_when <lambda>" in caplog.text
+
+
+@pytest.mark.parametrize("answer", [True, 1, 1.5, [0], {"staff"}, re.match("a", "a")])
+def test_an_answer_that_may_be_false_exempts_a_request(answer: object, caplog: pytest.LogCaptureFixture) -> None:
+    """A number or a container that may be empty; `re.match` returns None if nothing matches."""
+    guard = Guard(Agent())
+    declared = guard.declare(Rule(limits="1/minute", exempt_when=lambda: answer))
+    answers = [guard.check(PlainRequest(client="192.0.2.1"), [declared]).allowed for _ in range(3)]
+
+    assert [True, True, True] == answers
+    assert "" == caplog.text
+
+
+def test_a_message_that_is_no_text_when_it_is_made_is_replaced_by_the_usual_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And told of. A text that is translated later is an object with a text of its own, which is sent."""
+
+    class Later:
+        def __str__(self) -> str:
+            return "slow down"
+
+    guard = Guard(Agent())
+    details = []
+    for number, message in enumerate([lambda: {"code": 1}, Later()]):
+        declared = guard.declare(Rule(limits="1/minute", name=f"n{number}", error_message=cast("Any", message)))
+        refusal = [guard.check(PlainRequest(client="192.0.2.1"), [declared]).refusal for _ in range(2)][1]
+        details.append(refusal and refusal.detail)
+
+    assert "The quota n0 is used up. Try again in" in str(details[0])
+    assert "slow down" == details[1]
+    assert "error_message={'code': 1}: is no text; write one" in caplog.text
 
 
 def test_a_path_parameter_that_is_never_there_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,8 @@ BESIDE: Final = "reconverge.beside"
 """The key in a websocket's scope of its `MessagesBeside`, while misuse is sought."""
 BESIDE_MAX: Final = 20
 """If so many messages in a row pass by a loop over the messages, a warning is logged; a few may belong to one."""
+LEAVING_TURNS: Final = 5
+"""After so many turns of the event loop, it has closed an asynchronous generator that was dropped; it needs two."""
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
@@ -59,17 +61,25 @@ class MessagesBeside:
             message = await receive()
             if self._name is not None and message["type"] == "websocket.receive":
                 self._count += 1
-                if self._count == BESIDE_MAX and self._is_new((BESIDE, self._name)):
-                    logger.warning(
-                        "reconverge: an endpoint has received %d messages itself in the body of async for text in "
-                        "messages(socket), so the limit %r does not count them; let the loop receive them, or write "
-                        "await messages.check(socket) for each",
-                        BESIDE_MAX,
-                        self._name,
-                    )
+                if self._count == BESIDE_MAX:
+                    await self._log()
             return message
 
         return receive_counted
+
+    async def _log(self) -> None:
+        import anyio  # noqa: PLC0415  # comes with Starlette
+
+        for _ in range(LEAVING_TURNS):  # a loop that was left by `break` is closed by the event loop meanwhile
+            await anyio.lowlevel.checkpoint()
+        if self._name is not None and self._is_new((BESIDE, self._name)):
+            logger.warning(
+                "reconverge: an endpoint has received %d messages itself in the body of async for text in "
+                "messages(socket), so the limit %r does not count them; let the loop receive them, or write "
+                "await messages.check(socket) for each",
+                BESIDE_MAX,
+                self._name,
+            )
 
 
 class SocketMessages:
