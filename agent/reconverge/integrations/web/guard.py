@@ -180,7 +180,7 @@ class Guard:
         """For each set of limits, whether they can be charged in one step."""
         self._names: dict[str, object] = {}
         """The names in use, each with an object that identifies the owner of the name."""
-        self._untrusted = UntrustedProxy()
+        self.untrusted = UntrustedProxy(self.failed)
         self._refused, self._shadowed, self._exempted = Total(), Total(), Total()
         self._failures = Failures(self._clock, "is refused" if self._fails_closed else "goes on")
 
@@ -623,20 +623,13 @@ class Guard:
             self._shadowed.add()
         return shadows
 
-    def has_refused(self, declared: Declared, key: str, asked: Any) -> None:
+    def has_refused(self) -> None:
         self._refused.add()
-        self._look_for_proxy(declared, key, asked)
 
     def _look_at_refused(self, outcome: Outcome, request: Request) -> None:
         for ruling in () if outcome.allowed else outcome.rulings:
             if not ruling.decision.allowed:
-                self._look_for_proxy(ruling.declared, ruling.key, request)
-
-    def _look_for_proxy(self, declared: Declared, key: str, asked: Any) -> None:
-        try:
-            self._untrusted.look(declared.key_function, key, asked)
-        except Exception as error:  # a request with fields of an odd form is refused all the same
-            self.failed(error, "x-forwarded-for", REFUSED)
+                self.untrusted.look(ruling.declared.key_function, ruling.key, request)
 
     def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
         return self._refusal((ruling,), ruling.declared, fields)

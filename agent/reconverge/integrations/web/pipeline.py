@@ -62,6 +62,7 @@ from reconverge.integrations.web.fields import (
 from reconverge.integrations.web.outcome import Judge, Outcome, Refusal, Ruling
 from reconverge.integrations.web.refusal import Answer, usual_answer, usual_refusal
 from reconverge.integrations.web.request.keys import escaped, unescaped
+from reconverge.integrations.web.request.proxies import UntrustedProxy
 from reconverge.limit.limit import Limit
 from reconverge.limiter.certainty import is_alone, left_of_others
 from reconverge.limiter.faces.limiter import Limiter
@@ -194,9 +195,10 @@ class Answering(Judge, Protocol):
 
     dialects: tuple[str, ...]
     headers_enabled: bool
+    untrusted: UntrustedProxy
 
-    def has_refused(self, declared: Declared, key: str, asked: Any) -> None:
-        """Counts a refused request: `asked`, by its key of the rule `declared`."""
+    def has_refused(self) -> None:
+        """Counts a refused request."""
         ...
 
     def refusal_by(self, ruling: Ruling, fields: Fields | None) -> Refusal:
@@ -470,7 +472,8 @@ class Pipeline:
 
     def _refused(self, key: str, decision: Decision, asked: Any) -> RefusedByOne:
         guard, rule = self.guard, self._first
-        guard.has_refused(rule.declared, key, asked)
+        guard.has_refused()
+        guard.untrusted.look(rule.declared.key_function, key, asked)
         outcome = RefusedByOne()
         outcome.response = None
         outcome.pipeline = self

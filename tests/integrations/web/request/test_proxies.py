@@ -129,6 +129,26 @@ def test_what_may_be_no_proxy_is_not_told_of(
     assert 0 == told(caplog)
 
 
+def test_fields_of_an_odd_form_end_no_request(caplog: pytest.LogCaptureFixture) -> None:
+    """A server that reports them is at fault; the request is refused as any other, and the failure is counted."""
+    app = AsgiMiddleware(hello, LIMIT, agent="memory://")
+    answers: list[int] = []
+
+    async def ask() -> None:
+        async def send(message: Any) -> None:
+            answers.append(message.get("status", 0))
+
+        for headers in ([], [(b"x-forwarded-for",)], [7]):
+            scope = {"type": "http", "method": "GET", "path": "/", "client": (PROXY, 1), "headers": headers}
+            await app(scope, send, send)  # type: ignore[arg-type]
+
+    asyncio.run(ask())
+
+    assert [200, 429, 429] == [status for status in answers if status]
+    assert {"ValueError": 1, "TypeError": 1} == app.guard.stats().failures
+    assert 0 == told(caplog)
+
+
 def test_fields_that_are_an_iterator_are_left_to_the_application(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever reads them first has them alone."""
     app = AsgiMiddleware(hello, LIMIT, agent="memory://")

@@ -40,7 +40,8 @@ IN_ENVIRONMENT: Final = "HTTP_X_FORWARDED_FOR"
 class UntrustedProxy:
     """Watches the requests that a guard refuses by their address, and logs once that a proxy must be trusted."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[Exception, str], None]) -> None:
+        self._failed = failed
         self._logged = LoggedOnce()
         self._refused: dict[str, int] = {}
         self._clients: dict[str, set[str]] = {}
@@ -48,12 +49,17 @@ class UntrustedProxy:
     def look(self, function: Callable[..., Any], key: str, asked: Any) -> None:
         """Notes a refused request, which a rule has counted by `key`, found by the key function `function`.
 
-        `asked` is the request: a `Request`, a scope of ASGI, an environment of WSGI, or a framework's own object.
+        `asked` is the request: a `Request`, a scope of ASGI, an environment of WSGI, or a framework's own object. Never
+        raises an error.
         """
         peer = key[key.rfind("|") + 1 :]  # without the route or scope that keys may begin with
         if PRIVATE.fullmatch(peer) is None or not isinstance(source_of(function), OfAddress):
             return
-        client = _forwarded_for(asked)
+        try:
+            client = _forwarded_for(asked)
+        except Exception as error:  # noqa: BLE001  # fields of a form that no server should report
+            self._failed(error, X_FORWARDED_FOR)
+            return
         if not client or (peer not in self._refused and len(self._refused) >= PEERS_MAX):
             return
         self._refused[peer] = self._refused.get(peer, 0) + 1
