@@ -283,15 +283,15 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         ("store='redis://***@db'", "is a URL", "HubBook(open_hub(url, HubSettings(namespace)), namespace, secrets)"),
     ),
     "secrets of a book": (
-        lambda: HubBook(open_hub("redis://db", HubSettings("shop", 1.0)), "shop", _any(SESAME)),
+        lambda: HubBook(_any(open_hub("redis://db", HubSettings("shop", 1.0))), "shop", _any(SESAME)),
         ("secrets='***'", "is no Secrets", "Secrets(text)"),
     ),
     "namespace of a book": (
-        lambda: HubBook(open_hub("redis://db", HubSettings("shop", 1.0)), "shops", Secrets(16 * "s")),
+        lambda: HubBook(_any(open_hub("redis://db", HubSettings("shop", 1.0))), "shops", Secrets(16 * "s")),
         ("namespace='shops'", "is not the namespace of the hub, 'shop'", "write this"),
     ),
     "namespace of a book of MQTT": (
-        lambda: HubBook(open_hub("mqtt://db", HubSettings("shop", 1.0)), "shops", Secrets(16 * "s")),
+        lambda: HubBook(_any(open_hub("mqtt://db", HubSettings("shop", 1.0))), "shops", Secrets(16 * "s")),
         ("namespace='shops'", "is not the namespace of the hub, 'shop'"),
     ),
     "lease": (lambda: AGENT("memory://", lease_ttl="30s"), ("lease_ttl='30s'", "must be", "seconds")),

@@ -150,7 +150,7 @@ def test_fields_of_an_odd_form_end_no_request(caplog: pytest.LogCaptureFixture) 
 
 
 def test_fields_that_are_an_iterator_are_left_to_the_application(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever reads them first has them alone."""
+    """The application would find none after another reader."""
     app = AsgiMiddleware(hello, LIMIT, agent="memory://")
     left: list[int] = []
 
