@@ -697,7 +697,7 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
         ("exempt_when='waiting_key'", "which a server on threads cannot await", "use a plain function"),
     ),
     "flask function of a command": (
-        FLASK(where, agent="memory://").limit("5/minute")(where),
+        lambda: FLASK(where, agent="memory://").limit("5/minute")(where)(),
         ("where", "was called outside of a request", "@limited('5/minute', agent=agent)"),
     ),
     "flask command": (

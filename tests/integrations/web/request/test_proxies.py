@@ -31,13 +31,13 @@ CLIENTS: Final = [f"198.51.100.{number % CLIENTS_MIN}" for number in range(REFUS
 
 
 def through_asgi(clients: Iterable[str], peer: str = PROXY, **settings: Any) -> None:
-    app = AsgiMiddleware(hello, LIMIT, **({"agent": "memory://"} | settings))
+    app = AsgiMiddleware(hello, LIMIT, agent="memory://", **settings)
     for client in clients:
         ask_asgi(app, client=peer, x_forwarded_for=client)
 
 
 def through_wsgi(clients: Iterable[str], peer: str = PROXY, **settings: Any) -> None:
-    app = WsgiMiddleware(hello_wsgi, LIMIT, **({"agent": "memory://"} | settings))
+    app = WsgiMiddleware(hello_wsgi, LIMIT, agent="memory://", **settings)
     for client in clients:
         ask_wsgi(app, client=peer, x_forwarded_for=client)
 
