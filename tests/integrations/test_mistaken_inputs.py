@@ -159,6 +159,11 @@ def fetch_by_a_class() -> None:
     session.get("http://localhost/")
 
 
+def command_with_a_limit_of_views() -> None:
+    limited_command = FLASK(where, agent="memory://").limit("5/minute")(where)
+    limited_command()
+
+
 def limit_twice() -> None:
     app, agent = flask.Flask("x"), Agent("memory://")
     for _ in range(2):
@@ -697,7 +702,7 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
         ("exempt_when='waiting_key'", "which a server on threads cannot await", "use a plain function"),
     ),
     "flask function of a command": (
-        lambda: FLASK(where, agent="memory://").limit("5/minute")(where)(),
+        command_with_a_limit_of_views,
         ("where", "was called outside of a request", "@limited('5/minute', agent=agent)"),
     ),
     "flask command": (

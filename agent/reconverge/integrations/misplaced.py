@@ -31,9 +31,6 @@ from reconverge.limiter.enforcement.switches import OFF
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
-    from reconverge.integrations.web.bound_rule import Declared
-    from reconverge.integrations.web.guard import Guard
-    from reconverge.integrations.web.outcome import Outcome
     from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 logger = logging.getLogger("reconverge")
@@ -191,12 +188,13 @@ def _log_dropped(name: str) -> None:
     )
 
 
-def warn_if_charged_before(outcome: Outcome | None, guard: Guard, rules: Iterable[Declared]) -> None:
-    """Logs a warning for each of `rules`, of a middleware, that another one around it has charged for a request.
+def warn_if_charged_before(outcome: Any, guard: Any, rules: Iterable[Any]) -> None:
+    """Logs a warning for each rule that a middleware around this one has charged for the same request already.
 
-    `outcome` is that of the other middleware; None if there is none.
+    `outcome` is the `Outcome` of the other middleware, None if there is none; `guard` and `rules`, which were declared
+    to it, are those of this one. Their modules import this one, and so are not named here.
     """
-    if outcome is None or getattr(outcome.guard, "key_func", None) != guard.key_func:
+    if outcome is None or outcome.guard.key_func != guard.key_func:
         return
     charged = [ruling.declared for ruling in outcome.rulings]
     for each in rules:
