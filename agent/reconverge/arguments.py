@@ -20,6 +20,8 @@ Checked = TypeVar("Checked")
 NAMELESS: Final = ""
 """The key, in the `advice` of `with_advice`, of the text about a value that was passed by position, but must be passed
 by name."""
+NUMBER: Final = "0"
+"""The key of the text about a number that was passed by position; without it, the text under `NAMELESS` is used."""
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _PLACED: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -31,7 +33,7 @@ def with_advice(advice: Mapping[str, str] | None = None) -> Callable[[Decorated]
 
     Args:
         advice: the text of the error, by the name of the argument that is unknown or missing; under `NAMELESS`, the
-            text for a value that must be passed by keyword.
+            text for a value that must be passed by keyword, and under `NUMBER` for a number among these.
     """
 
     def decorate(given: Decorated) -> Decorated:
@@ -58,7 +60,8 @@ class TakesArgumentsOnly:
             where = {} if name.startswith("_") else self._where_to_pass()
             if name in where:
                 own = getattr(type(self), name, None)
-                if not isinstance(own, property) and not (callable(own) and callable(value)):
+                has_setter = isinstance(own, property) and own.fset is not None
+                if not has_setter and not (callable(own) and callable(value)):
                     raise AttributeError(
                         f"{name!r} of {type(self).__name__} cannot be assigned, as that would have no effect; "
                         f"write {where[name]}",
@@ -134,6 +137,8 @@ def _of_unknown(what: str, name: str, value: object, known: list[str], advice: M
 
 
 def _of_nameless(what: str, value: object, named: list[str], advice: Mapping[str, str]) -> InvalidSetting:
+    if NUMBER in advice and isinstance(value, int | float):
+        return InvalidSetting("arguments", value, advice[NUMBER])
     if not named:
         problem = advice.get(NAMELESS, f"is one value too many for {what}; leave it out")
         return InvalidSetting("arguments", _shown("", value), problem)

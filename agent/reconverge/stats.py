@@ -149,7 +149,7 @@ STATES: Final = (READY, STARTING, DEGRADED, PARTITIONED)
 """The states, from good to bad; an agent has the state of its worst shard."""
 
 
-@no_number("a health", "write: if health, if not health")
+@no_number("a health", "write: if health, if not health", text="compare its state: health.state == 'ready'")
 @dataclass(frozen=True, slots=True)
 class Health:
     """The state of an agent's health, and the grounds for it.

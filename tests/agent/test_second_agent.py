@@ -13,6 +13,8 @@ import pytest
 
 from reconverge import Agent
 from reconverge.agent.notice import ANEW
+from reconverge.testing import ManualClock
+from reconverge_sync.memory import MemoryHub
 from tests.support.servers import RedisServer
 
 SECOND = "this process uses a second agent for the hub"
@@ -117,3 +119,18 @@ def test_a_forked_child_that_decides_without_a_hub_is_told_of_once(hub: str, cap
 
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert "" == caplog.text
+
+
+def test_a_clock_of_a_test_beside_a_hub_with_its_own_is_told_of_once(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose windows do not follow it. Without a hub, and at a hub that is an object, it moves all there is."""
+    Agent("memory://", clock=ManualClock())
+    Agent(MemoryHub(clock=(clock := ManualClock())), clock=clock)
+    before = caplog.text
+    for _ in range(2):
+        Agent(redis_server.url, clock=ManualClock())
+
+    assert "" == before
+    assert 1 == caplog.text.count("clock=ManualClock(...) moves this agent alone")
+    assert "write Agent('memory://', clock=...) in this test" in caplog.text

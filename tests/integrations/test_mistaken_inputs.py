@@ -6,6 +6,7 @@ its message must have. The message is that of an error, of the log, or of a comm
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 from collections.abc import Callable
@@ -24,9 +25,10 @@ from celery import Celery  # type: ignore[import-untyped]
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import override_settings
 from fastapi import Depends, FastAPI, Header
-from limits.storage import MemoryStorage
+from limits.storage import MemoryStorage, storage_from_string
+from prometheus_client import CollectorRegistry
 
-from reconverge import Agent, Limit
+from reconverge import Agent, Limit, RateLimiter
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.following import follow_hub
 from reconverge.contracts.model import Document
@@ -38,6 +40,7 @@ from reconverge.integrations import Rule, by_header, by_ip, by_user
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.config import load
+from reconverge.integrations.customer_links import customer_token
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.django import exempt as django_exempt
 from reconverge.integrations.django import limit as django_limit
@@ -46,6 +49,7 @@ from reconverge.integrations.fastapi import Limits as FastapiLimits
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import RateLimitInterceptor
 from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
+from reconverge.integrations.limits_storage import AsyncReconvergeStorage
 from reconverge.integrations.opentelemetry import instrument
 from reconverge.integrations.prometheus import AgentCollector
 from reconverge.integrations.requests import LimitedAdapter
@@ -56,7 +60,7 @@ from reconverge.published.envelope import Secrets
 from reconverge.published.settings import checked as settings_checked
 from reconverge.shedding import AdaptiveConcurrency, RequestRate, Stack, TrafficClasses
 from reconverge.testing import ManualClock
-from reconverge.usage import Meter, UsageReporter
+from reconverge.usage import Exporter, Meter, UsageReporter, fleet_load, period_at, totals
 from reconverge_sync.memory import MemoryHub
 from tests.support.applications import django_project
 from tests.support.commands.checked import said_by
@@ -117,6 +121,13 @@ class OnRefused(SilentHooks):
         """Is never called."""
 
 
+class WaitingHook(SilentHooks):
+    """Its method is a coroutine function."""
+
+    async def refused(self, _event: object) -> None:  # type: ignore[override]
+        """Would be awaited by nothing."""
+
+
 def switch_again() -> None:
     agent = Agent("memory://")
     agent.limit("login", "2/minute")
@@ -162,6 +173,12 @@ def fetch_by_a_class() -> None:
 def command_with_a_limit_of_views() -> None:
     limited_command = FLASK(where, agent="memory://").limit("5/minute")(where)
     limited_command()
+
+
+def fetch_by_a_limiter() -> None:
+    session = requests.Session()
+    session.mount("http://", limit("9/s"))
+    session.get("http://localhost/")
 
 
 def limit_twice() -> None:
@@ -224,6 +241,11 @@ FUNCTIONS: dict[str, tuple[Callable[[], object], Words]] = {
         ("60000000000 s", "between 1 ms and ten years", "in seconds"),
     ),
     "prices of nothing": (lambda: limit("5/minute", costs={"GET": 0, "*": 0}), ("all kinds cost 0", "at least 1")),
+    "window by position": (lambda: limit(5, 60), ("=60", "part of the limit", "Limit(100, 60)")),
+    "algorithm of limits": (
+        lambda: limit("5/minute", algorithm="moving-window"),
+        ("unknown algorithm 'moving-window'", "it is called 'sliding-log' here"),
+    ),
     "algorithm by position": (lambda: limit("5/minute", "gcra"), ("'gcra'", "algorithm=")),
     "name and limit swapped": (
         lambda: AGENT("memory://").limit("5/minute", "login"),
@@ -253,12 +275,38 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: Agent("memory://").add_hooks(_any(OnRefused())),
         ("OnRefused.on_refused", "never called", "did you mean 'refused'?"),
     ),
+    "hook that waits": (
+        lambda: Agent("memory://").add_hooks(WaitingHook()),
+        ("WaitingHook.refused", "is a coroutine function, which nothing awaits", "write a plain one"),
+    ),
+    "hook that is a function": (
+        lambda: Agent("memory://").add_hooks(_any(print)),
+        ("<built-in function print>", "has no method refused()", "inherits SilentHooks"),
+    ),
     "switch again": (switch_again, ("'login'", "from 'on' to 'shadow'", "limiter.switch('shadow')")),
     "settled again": (settle_again, ("settled for 5", "again for 3", "settle() once")),
     "slot not looked at": (run_without_a_slot, ("'rendered-blindly' has refused a block, which ran", "if slot:")),
     "estimate not looked at": (run_without_an_estimate, ("'spent-blindly' has refused a block", "if reservation:")),
     "admission not looked at": (run_though_shed, ("has refused a block, which ran", "if admission:")),
     "quotation marks": (lambda: Agent('"redis://db"'), ("has a quotation mark", "leave the marks out")),
+    "blank behind": (
+        lambda: Agent("redis://:sesame@db "),
+        ("redis://***@db ", "a blank at its end", "leave it out"),
+    ),
+    "blank before": (lambda: Agent(" redis://db"), ("' redis://db'", "a blank at its beginning", "leave it out")),
+    "comment": (lambda: Agent("redis://db  # the limiter"), ("# the limiter", "a comment behind it", "leave it out")),
+    "scheme of a storage": (
+        lambda: Agent("redis+reconverge://:sesame@db/0"),
+        ("'redis+reconverge'", "is called redis here", "write redis://***@db/0"),
+    ),
+    "storage of limits": (
+        lambda: storage_from_string("redis+reconverge://:sesame@db/0"),
+        ("'redis+reconverge'", "is called reconverge+redis here", "write reconverge+redis://***@db/0"),
+    ),
+    "storage of limits.aio": (
+        lambda: AsyncReconvergeStorage("async+redis+reconverge://db/0"),
+        ("is called reconverge+redis here", "write reconverge+redis://db/0"),
+    ),
     "variable": (lambda: Agent("${REDIS_URL}"), ("'${REDIS_URL}'", "placeholder that nothing has replaced")),
     "template": (lambda: Agent("{{ redis_url }}"), ("placeholder that nothing has replaced", "pass its value")),
     "link of Docker": (lambda: Agent("tcp://redis:6379"), ("'tcp'", "write redis://redis:6379")),
@@ -310,6 +358,92 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
 PLAN: dict[str, Any] = {"plans": {"free": {"limits": {"api": "1/minute"}}}, "unknown": "free"}
 STAMPED = {"namespace": "shop", "version": 1, "issued": 1_750_000_000, "expires": 1_750_003_600}
 OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
+    "limiter by hand": (
+        lambda: _any(RateLimiter)("5/minute"),
+        ("RateLimiter('5/minute')", "an agent makes its limiters", "agent.limit('login', '100/minute')"),
+    ),
+    "limiter by hand, with a name": (
+        lambda: _any(SlotLimiter)(quota=5),
+        ("SlotLimiter(quota=5)", "agent.concurrency('render', 20)"),
+    ),
+    "limit of a limiter": (
+        lambda: setattr(limit("5/minute"), "limit", "9/minute"),
+        ("'limit' of RateLimiter cannot be assigned", "write limiter.change('100/minute')"),
+    ),
+    "kind as a cost": (
+        lambda: limit("9/minute", costs={"GET": 1, "POST": 5}).allow("ada", "POST"),
+        ("cost 'POST' is of type str", "kind='POST'"),
+    ),
+    "limiter as a transport": (
+        lambda: httpx.Client(transport=limit("9/s")).get("http://localhost"),
+        ("'login' is no transport", "write LimitedTransport(limiter)"),
+    ),
+    "limiter as an adapter": (fetch_by_a_limiter, ("'login' is no adapter", "LimitedAdapter(limiter)")),
+    "retries of a transport": (
+        lambda: LimitedTransport(limit("9/s"), retries=3),  # type: ignore[call-arg]
+        ("retries=3", "of the transport that sends", "httpx.HTTPTransport(retries=...)"),
+    ),
+    "retries of an adapter": (
+        lambda: LimitedAdapter(limit("9/s"), retries=3),
+        ("retries=3", "is called max_retries here"),
+    ),
+    "retries by position": (
+        lambda: _any(LimitedAdapter)(limit("9/s"), 3),
+        ("=3", "stands without a name", "LimitedAdapter(limiter, max_retries=3)"),
+    ),
+    "waiting key of a transport": (
+        lambda: LimitedTransport(limit("9/s"), key=_any(waiting_key)),
+        ("key=<function waiting_key", "is a coroutine function, which nothing awaits", "write a plain one"),
+    ),
+    "waiting cost of an adapter": (
+        lambda: LimitedAdapter(limit("9/s"), cost=_any(waiting_key)),
+        ("cost=<function waiting_key", "is a coroutine function, which nothing awaits"),
+    ),
+    "state of a health": (
+        lambda: _any(Agent("memory://").health()) == "ready",
+        ("compared with 'ready'", "health.state == 'ready'"),
+    ),
+    "period by name": (
+        lambda: asyncio.run(totals(MemoryHub().usage, _any("month"))),
+        ("period='month'", "is no Period", "period_at('month', time.time())"),
+    ),
+    "totals of a hub": (
+        lambda: asyncio.run(totals(_any(MemoryHub()), period_at("month", 0))),
+        ("is a hub", "write totals(hub.usage, ...)"),
+    ),
+    "totals of a URL": (
+        lambda: asyncio.run(fleet_load(_any("redis://:sesame@db"))),
+        ("is no usage ledger", "write fleet_load(hub.usage, ...)"),
+    ),
+    "moment as a datetime": (
+        lambda: period_at("hour", _any(datetime(2026, 1, 1, tzinfo=UTC))),
+        ("is no number of seconds since 1970", "write moment.timestamp()"),
+    ),
+    "moment in milliseconds": (
+        lambda: period_at("month", 1_796_000_000_000),
+        ("at_s=1796000000000", "past the year 9999", "not milliseconds"),
+    ),
+    "exporter of a hub": (lambda: Exporter(_any(MemoryHub()), print), ("is a hub", "write Exporter(hub.usage, ...)")),
+    "exporter to a file": (
+        lambda: Exporter(MemoryHub().usage, _any("usage.jsonl")),
+        ("deliver='usage.jsonl'", "is no function", "delivers them"),
+    ),
+    "exporter of one period": (
+        lambda: Exporter(MemoryHub().usage, print, period="2026-11"),
+        ("period='2026-11'", "is one period", "write one of minute, hour, day, month"),
+    ),
+    "namespace by position": (
+        lambda: _any(UsageReporter)(Meter(), "memory://", "shop"),
+        ("namespace='shop'", "write UsageReporter(namespace=...)"),
+    ),
+    "lifetime of a link": (
+        lambda: customer_token("a-secret-of-links", "ada", 7 * 86_400),
+        ("expires=604800", "1970-01-08 00:00 UTC, which is over", "datetime.now(UTC) + timedelta(days=7)"),
+    ),
+    "class of a collector": (
+        lambda: CollectorRegistry().register(_any(AgentCollector)),
+        ("AgentCollector", "is a class", "register an object: AgentCollector(agent)"),
+    ),
     "slot of a rate": (lambda: _any(limit("5/minute")).slot("ada"), ("'login'", "no slots", "agent.concurrency")),
     "rate of slots": (lambda: _any(slots()).allow("ada"), ("'allow'", "in progress", "with limiter.slot(key)")),
     "called dependency": (called_dependency, ("leave the last () out",)),
@@ -594,6 +728,10 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Words]] = {
     "policy": (("simulate", "--nodes", "4", "--limit", "9/s", "--policy", "strickt"), ("did you mean 'strict'?",)),
     "switch": (("switch", "disabled", "--hub", "redis://localhost"), ("disabled", "off")),
     "option first": (("--hub", "redis://localhost", "status"), ("No such option", "options stand after the command")),
+    "period of an export": (
+        ("usage", "export", "--hub", "redis://localhost", "--period", "2026-11"),
+        ("'2026-11'", "is one period", "write one of minute, hour, day, month"),
+    ),
     "period": (
         ("usage", "show", "--hub", "redis://localhost", "--period", "last month"),
         ("'last month'", "as 2026-11"),
@@ -631,6 +769,10 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "rule algorithm": (
         lambda: RULE(limits="5/minute", algorithm="gcra"),
         ("'gcra'", "Limit.parse('5/minute', algorithm=...)"),
+    ),
+    "fastapi window by position": (
+        lambda: FASTAPI("memory://")(5, 60),
+        ("=60", "a window is a part of the limit", "write '5/minute'"),
     ),
     "fastapi times": (lambda: FASTAPI("memory://")(times=5, seconds=60), ("limits", "'5/minute'")),
     "fastapi seconds": (lambda: FASTAPI("memory://")("5/minute", seconds=60), ("seconds=60", "'5/minute'")),

@@ -18,6 +18,7 @@ import grpc
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import CollectorRegistry
 
 from reconverge import Agent, InvalidSetting
 from reconverge.integrations import by_ip, by_path_parameter, together
@@ -30,6 +31,7 @@ from reconverge.integrations.fastapi.misuse import SOCKETS_MAX
 from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import AioRateLimitInterceptor, RateLimitInterceptor
 from reconverge.integrations.misplaced import log_bypassed, log_without_effect
+from reconverge.integrations.prometheus import AgentCollector
 from reconverge.integrations.web.bound_rule import MISSED_MAX
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications.asking import (
@@ -615,3 +617,44 @@ def test_a_limit_of_fastapi_that_needs_the_middleware_names_itself() -> None:
 
     with pytest.raises(InvalidSetting, match=r"limits='2 in flight': holds a slot until .* needs limits.install"):
         ask_asgi(app)
+
+
+class User:
+    """An object whose class has no `__str__`, as one of a database may be."""
+
+
+def test_a_key_that_is_the_text_of_an_object_is_logged_once_for_its_limit(caplog: pytest.LogCaptureFixture) -> None:
+    """Each object has another text. A text that only looks alike is none."""
+    app = WsgiMiddleware(flask.Flask("shop"), "1/minute", agent="memory://", key_func=lambda _request: str(User()))
+    sent = limited("1/minute", agent=Agent("memory://"), key=str, name="sent-to-objects")(lambda _user: None)
+    assert [404, 404] == statuses(ask_wsgi(app, times=2))
+    users = [User(), User()]
+    for user in users:
+        sent(user)
+    told = _logged(caplog)
+    limited("1/minute", agent=Agent("memory://"), key=str, name="sent-to-names")(lambda _user: None)("an object")
+
+    assert 2 == len(told)
+    assert "'sent-to-objects' is '<tests.integrations.test_mistaken_places.User object at 0x" in told[1]
+    assert all("return what identifies it, as str(user.id)" in each for each in told)
+    assert told == _logged(caplog)
+
+
+def test_a_collector_that_no_registry_has_is_logged_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Or at the end of a process that has decided. One that a registry has had, or that was read itself, is not."""
+    agent, idle = Agent("memory://"), Agent("memory://")
+    agent.limit("login", "2/minute").allow("ada")
+    registry = CollectorRegistry()
+    registry.register(had := AgentCollector(agent))
+    registry.unregister(had)
+    list((read := AgentCollector(agent)).collect())
+    waits = AgentCollector(idle)
+    del had, read
+    log_without_effect()
+    assert [] == _logged(caplog)
+    del waits
+    told = _logged(caplog)
+
+    assert 1 == len(told)
+    assert "a collector, AgentCollector, ends, and no registry has got it" in told[0]
+    assert "write registry.register(AgentCollector(agent))" in told[0]

@@ -135,6 +135,24 @@ def test_no_node_goes_above_its_cap() -> None:
     assert ["on", "on"] == shop.switches
 
 
+def test_a_published_quota_that_a_limit_without_a_cap_does_not_take_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By each node: what is published, what is in force, and the setting. A cap was declared on purpose."""
+    shop = ShopNodes()
+    shop.agents[1].limit("login", "100/hour", cap="300/hour")
+    shop.publish(limits=login("50/hour"))
+    shop.interval()
+    assert "" == caplog.text
+    for version in (2, 3):
+        shop.publish(version, limits=login("1000/hour"))
+        shop.interval()
+
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "'1000/hour' is published for the limit 'login', and 100/3600s (sliding-window) is in force" in told
+    assert "declare the limit with cap='1000/hour'" in told
+
+
 def test_what_expires_is_taken_back(shop: ShopNodes) -> None:
     """Each node has its own settings again, those that it was given meanwhile."""
     shop.publish(sync_interval=0.5, switch="off", limits=login("50/hour"))

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from reconverge import Agent
 from reconverge.clock import ManualClock
 from reconverge.errors import InvalidCost, InvalidKey, InvalidSetting
 from reconverge.hub.usage import OTHERS, Counts, UsageKey
+from reconverge.integrations.web.guard import Guard
 from reconverge.usage.addresses import TEXT_MAX
 from reconverge.usage.meter import COST_MAX, Meter, Taken
 from reconverge.usage.reporter import UsageReporter
@@ -232,3 +234,22 @@ def test_counts_for_a_reporter_that_was_never_started_are_logged_at_the_end(capl
 
     assert "" == before
     assert "its UsageReporter was never started; call reporter.start()" in caplog.text
+
+
+def test_usage_that_is_reported_in_another_namespace_than_its_agents_is_logged(
+    caplog: pytest.LogCaptureFixture, clock: ManualClock
+) -> None:
+    """Once, if the reporter was given none, and no agent has that one; a reporter may be given one of its own."""
+    told: list[int] = []
+    for reported, namespaces in (("billing", ["shop"]), ("default", ["shop", "default"]), ("default", ["shop"])):
+        meter = Meter(clock)
+        UsageReporter(meter, MemoryHub(clock=clock), namespace=reported, clock=clock)
+        for namespace in namespaces:
+            Guard(Agent(MemoryHub(clock=clock), namespace=namespace, sigterm=False), meter=meter)
+        for _ in range(2):
+            meter.add("acme", "requests")
+            meter.take()
+        told.append(caplog.text.count("is reported in the namespace 'default'"))
+
+    assert [0, 0, 1] == told
+    assert "write UsageReporter(meter, hub, namespace='shop')" in caplog.text

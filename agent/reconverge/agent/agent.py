@@ -25,6 +25,7 @@ from reconverge.agent.notice import (
     log_idle,
     log_idle_cap,
     log_installation,
+    log_manual_clock,
     log_many,
     log_soft,
     log_switch_again,
@@ -34,8 +35,8 @@ from reconverge.agent.past_tiers import PastTiers
 from reconverge.agent.snapshots.load_snapshot import LoadSnapshot
 from reconverge.agent.snapshots.publishing import Publishing
 from reconverge.agent.snapshots.snapshot import NodeSnapshot
-from reconverge.arguments import NAMELESS, TakesArgumentsOnly, taken_by, with_advice
-from reconverge.clock import SECOND_NS, Clock, Seconds, SystemClock, in_seconds
+from reconverge.arguments import NAMELESS, NUMBER, TakesArgumentsOnly, taken_by, with_advice
+from reconverge.clock import SECOND_NS, Clock, ManualClock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
 from reconverge.exchange.answer_stats import AnswerStats
 from reconverge.exchange.follower import Follower
@@ -89,6 +90,8 @@ ELSEWHERE: Final = {
     " limiter.allow('ada')",
     **dict.fromkeys(("name", "limit"), "is missing; write agent.limit('login', '100/minute')"),
     "key": "belongs to each decision; write agent.limit(name, '5/minute').allow('ada')",
+    NUMBER: "stands without a name; a window is a part of the limit, so write agent.limit('login', '100/minute'), or "
+    "Limit(100, 60)",
 }
 """Arguments that callers wrongly pass to `Agent.limit`, each with the error message that names the right place."""
 OF_RATES: Final[dict[str, str]] = dict.fromkeys(
@@ -263,6 +266,8 @@ class Agent(TakesArgumentsOnly):
             credentials=credentials,
         )
         self._hub_name, self._kernel = parts.hub_name, parts.kernel
+        if isinstance(hub, str) and parts.hub is not None and isinstance(clock, ManualClock):
+            log_manual_clock(parts.hub_name)
         self._limiters: dict[str, Limiter] = {}
         self._prepare_pace_and_overrides(parts, settings_secret)
         log_installation()

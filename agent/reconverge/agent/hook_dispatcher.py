@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import weakref
@@ -58,6 +59,21 @@ def _check_names(hooks: object) -> None:
             raise InvalidSetting("hooks", f"{cls.__name__}.{name}", problem)
 
 
+def _check_methods(hooks: object) -> None:
+    """Raises InvalidSetting if `hooks` lacks an event's method, or has a coroutine function in place of one."""
+    lacking = [name for name in KNOWN if not callable(getattr(hooks, name, None))]
+    if lacking:
+        problem = f"has no method {lacking[0]}(); pass an object of a class that inherits SilentHooks"
+        raise InvalidSetting("hooks", hooks, problem)
+    for name in KNOWN:
+        if inspect.iscoroutinefunction(getattr(hooks, name)):
+            problem = (
+                "is a coroutine function, which nothing awaits, as hooks are called on a thread; write a plain one"
+            )
+            advice = "which may call asyncio.run_coroutine_threadsafe(coroutine, loop)"
+            raise InvalidSetting("hooks", f"{type(hooks).__name__}.{name}", f"{problem}, {advice}")
+
+
 class WatchedAgent(Protocol):
     """The methods of an agent that the dispatcher of hooks uses."""
 
@@ -95,10 +111,11 @@ class HookDispatcher:
             self._begin()
 
     def add(self, hooks: Hooks) -> None:
-        """Calls methods of `hooks` for events from now on. Raises InvalidSetting for a class in place of an object."""
+        """Calls methods of `hooks` for events from now on. Raises InvalidSetting for an object that is no hooks."""
         if isinstance(hooks, type):
             raise InvalidSetting("hooks", hooks, f"is a class; pass an object of it: add_hooks({hooks.__name__}())")
         _check_names(hooks)
+        _check_methods(hooks)
         if not self._hooks:
             self._begin()
         self._hooks = (*self._hooks, hooks)

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
-from reconverge.agent.notice import AgentInUse, log_forked, log_made_anew
+from reconverge.agent.notice import AgentInUse, log_forked, log_made_anew, log_one_of_several
 from reconverge.clock import Clock, Seconds, in_seconds
 from reconverge.errors import EventletPatched, HubUnavailable
 from reconverge.exchange.driver import ExchangeDriver
@@ -29,6 +29,7 @@ from reconverge.exchange.task_runner import TaskRunner
 from reconverge.exchange.thread_runner import ThreadRunner
 from reconverge.hub.port import Hub
 from reconverge.hub.registry import MEMORY
+from reconverge.runtime.siblings import is_starting, one_of_several
 from reconverge.runtime.threads import in_main_interpreter
 from reconverge.settings import check_seconds
 
@@ -79,6 +80,8 @@ class Lifecycle:
         several agents of one, and for an agent of a `with` block."""
         self._restarted = False
         """Whether it was logged that a request came after a stop, as one does each time if each request stops it."""
+        if self._kernel.alone:
+            self._look_for_others()
         self.begin()
 
     def begin(self) -> None:
@@ -113,6 +116,12 @@ class Lifecycle:
         """Notes that the agent has a new limit; warns of one that is made anew in each call."""
         if self._kernel.alone and self._in_use is not None and self.hub_name == f"{MEMORY}://":
             log_made_anew(name)
+
+    def _look_for_others(self) -> None:
+        """Notes whether this process is one of several alike, where each counts alone; logged when it decides."""
+        which = one_of_several()
+        if which is not None or is_starting():
+            self._kernel.put_off(lambda: log_one_of_several(which or one_of_several(), self.hub_name))
 
     def has_forked(self) -> None:
         """Notes that this is a forked child, in which an agent without a hub counts alone; logged when it decides."""

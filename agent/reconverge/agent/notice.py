@@ -10,7 +10,7 @@ from itertools import count
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from reconverge.clock import SECOND_NS
+from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import MISSING, PYTHON_IS_ASKED_FOR, WITHOUT_LOCK
 from reconverge.limit.idle import idle_in
 from reconverge.runtime.log_throttle import LoggedOnce
@@ -116,14 +116,33 @@ def _callers_place(frame: FrameType | None) -> tuple[str, int]:
     return ("the program", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
+def log_manual_clock(hub_name: str) -> None:
+    """Logs once that an agent of a hub, which has a clock of its own, was given a clock that a test moves."""
+    if _logged.is_new(ManualClock):
+        logger.warning(
+            "reconverge: clock=ManualClock(...) moves this agent alone, and the hub %s decides by its own clock, so "
+            "windows and leases do not end when the test moves on; write Agent('memory://', clock=...) in this test",
+            hub_name,
+        )
+
+
 def log_forked(hub_name: str) -> None:
     """Logs once in a forked child, when it decides, that it counts apart from its parent, which lives on."""
-    if _logged.is_new(("forked", os.getpid())):
+    _log_apart(f"was forked from one that has an agent of {hub_name}")
+
+
+def log_one_of_several(which: str | None, hub_name: str) -> None:
+    """Logs once that this process counts apart from those like it; `which` describes it, and is None without any."""
+    if which is not None:
+        _log_apart(f"is {which}, has an agent of {hub_name}")
+
+
+def _log_apart(what: str) -> None:
+    if _logged.is_new(("apart", os.getpid())):
         logger.warning(
-            "reconverge: this process was forked from one that has an agent of %s, and decides with counts of its own "
-            "from here on, as each such process does, so together they admit more; name a hub that processes share, "
-            "such as embedded:// or a Redis",
-            hub_name,
+            "reconverge: this process %s, and decides with counts of its own from here on, as each such process does, "
+            "so together they admit more; name a hub that processes share, such as embedded:// or a Redis",
+            what,
         )
 
 

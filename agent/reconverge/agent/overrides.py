@@ -6,14 +6,19 @@ with the published one in a `Layered` value.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from reconverge.errors import InvalidSetting
 from reconverge.limiter.faces.limiter import Limiter
+from reconverge.published.caps import quotas_as_said
 from reconverge.published.settings import FleetSettings, LimitOverride
 from reconverge.published.settings_reader import FleetSettingsStats
 from reconverge.runtime.locks import new_lock
+from reconverge.runtime.log_throttle import LoggedOnce
+
+logger = logging.getLogger("reconverge")
 
 PACE = "sync_interval"
 NOTHING = LimitOverride()
@@ -36,6 +41,7 @@ class Overrides:
         self._fleet_settings: FleetSettings | None = None
         self._capped: set[str] = set()
         self._unfit: dict[str, str] = {}
+        self._logged = LoggedOnce()
         self.lock = new_lock()
         """The lock that a thread holds while it declares or changes limits."""
 
@@ -70,8 +76,25 @@ class Overrides:
             problems.append(str(error))
         if capped:
             self._capped.add(name)
+            self._log_capped(limiter, override.limit)
         if problems:
             self._unfit[name] = "; ".join(problems)
+
+    def _log_capped(self, limiter: Limiter, published: str | None) -> None:
+        """Logs once that a published quota is not in force because the limit was declared without a cap."""
+        control = limiter.control
+        if published is None or control.has_cap or not self._logged.is_new((limiter.name, published)):
+            return
+        in_force = control.quotas
+        if quotas_as_said(limiter.name, control.own_quotas, published) != in_force:
+            logger.warning(
+                "reconverge: %r is published for the limit %r, and %s is in force, as published settings can lower a "
+                "limit without a cap, and not raise it; declare the limit with cap=%r",
+                published,
+                limiter.name,
+                "; ".join(map(str, in_force.values())),
+                published,
+            )
 
     def with_refusals(self, stats: FleetSettingsStats) -> FleetSettingsStats:
         """Returns `stats`, with the limits whose cap has lowered a published value, and the settings not applied.

@@ -68,11 +68,10 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
         problem = f"names several servers; write {scheme}+sentinel://HOST,HOST/SERVICE or {scheme}+cluster://HOST,HOST/"
         raise InvalidSetting("hub", redacted(url), problem)
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if scheme in ELSEWHERE and ELSEWHERE[scheme] in entries:
-        problem = f"has the scheme {scheme!r}, which is called {ELSEWHERE[scheme]} here"
-        raise InvalidSetting(
-            "hub", redacted(url), f"{problem}; write {ELSEWHERE[scheme]}{redacted(url)[len(scheme) :]}"
-        )
+    meant = ELSEWHERE.get(scheme, scheme.removeprefix("reconverge+").removesuffix("+reconverge"))
+    if meant != scheme and meant in entries:
+        problem = f"has the scheme {scheme!r}, which is called {meant} here"
+        raise InvalidSetting("hub", redacted(url), f"{problem}; write {meant}{redacted(url)[len(scheme) :]}")
     if scheme not in entries:
         raise UnknownHub(scheme, {*entries, MEMORY})
     try:
@@ -97,7 +96,13 @@ def scheme_of(url: str) -> str:
             problem = "has a quotation mark at its beginning, which is no part of a URL; leave the marks out"
         elif isinstance(url, str) and re.match(r"\$|%[({]?\w+[)}%]|\{|<", url):
             problem = "is a placeholder that nothing has replaced; pass its value, such as redis://localhost:6379/0"
+        elif isinstance(url, str) and url[:1].isspace() and scheme.strip():
+            problem = "has a blank at its beginning, which is no part of a URL; leave it out"
         raise InvalidSetting("hub", shown, problem)
+    comment = re.search(r"[ \t]+#", url)
+    if comment is not None or url.endswith((" ", "\t", "\xa0")):
+        what = "a blank at its end, which is" if comment is None else "a comment behind it, which is"
+        raise InvalidSetting("hub", redacted(url), f"has {what} no part of a URL; leave it out")
     return scheme
 
 

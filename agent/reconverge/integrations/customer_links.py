@@ -20,10 +20,10 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from reconverge.clock import SECOND_NS, Clock
+from reconverge.clock import SECOND_NS, Clock, SystemClock
 from reconverge.contracts.model import IDENTITY_BYTES_MAX, InvalidContracts, check_identity
 from reconverge.errors import InvalidSetting
 from reconverge.published.envelope import Secrets
@@ -79,7 +79,7 @@ def customer_token(secret: str | bytes | Sequence[str | bytes], identity: str, e
         identity: the customer's name in the contracts.
         expires: when the link ends, in seconds since 1970 or as a datetime with a time zone.
 
-    Raises InvalidSetting if the secret is too short, or if the identity or the time is invalid.
+    Raises InvalidSetting if the secret is too short, the identity or the time is invalid, or the time is over.
     """
     secrets = Secrets(secret, name=SETTING)
     try:
@@ -103,4 +103,8 @@ def _seconds(expires: object) -> int:
         expires = expires.timestamp()
     if isinstance(expires, bool) or not isinstance(expires, int | float) or not 1 <= expires <= EXPIRES_MAX:
         raise InvalidSetting("expires", expires, "must be a time: seconds since 1970, or a datetime with a time zone")
+    if expires * SECOND_NS <= SystemClock.wall_ns():
+        moment = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC"
+        problem = f"is a moment, {moment}, which is over; for a lifetime, write datetime.now(UTC) + timedelta(days=7)"
+        raise InvalidSetting("expires", expires, problem)
     return int(expires)

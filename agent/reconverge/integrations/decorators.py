@@ -27,6 +27,7 @@ from reconverge.integrations.web.costs import check_of_call, kind_of_call, warn_
 from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.request import keys
+from reconverge.integrations.web.request.distinctive import log_if_of_object
 from reconverge.integrations.web.request.keys import name_of_function, plain, waits, written
 from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.asking import ASK, within_s
@@ -294,6 +295,7 @@ class _Call:
                 f"a call has no key for the limit {self._limiter.name!r}: its key function returned {shown(found)}; "
                 "return a text or a number"
             )
+        log_if_of_object(key, self._limiter.name)
         said = self._cost(*args, **kwargs) if callable(self._cost) else self._cost
         cost, kind = kind_of_call(self._limiter, said)
         return fitting(plain(key), self._limiter.control.key_bytes_max), cost, kind

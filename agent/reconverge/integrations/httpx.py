@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, Unpack
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting, MissingExtra, PortableError
 from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, check_functions, checked_call, used_up
-from reconverge.integrations.misplaced import warn_if_unused
+from reconverge.integrations.misplaced import CallAtTransport, warn_if_unused
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 try:
@@ -120,12 +120,15 @@ class LimitedTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request | None = None) -> httpx.Response:
         request = checked_call(request, LimitedTransport)
-        key = self._key(request)
+        method, path = request.method, request.url.path
+        decision: Decision | None = None
+        with CallAtTransport(self._unused):
+            key = self._key(request)
+            if key is not None:
+                cost = 1 if self._cost is None else self._cost(request)
+                decision = self.outgoing.admit_blocking(key, cost, method, path)
         if key is None:
             return self._inner.handle_request(request)
-        cost = 1 if self._cost is None else self._cost(request)
-        method, path = request.method, request.url.path
-        decision = self.outgoing.admit_blocking(key, cost, method, path)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = self._inner.handle_request(request)
@@ -166,12 +169,15 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request | None = None) -> httpx.Response:
         request = checked_call(request, AsyncLimitedTransport)
-        key = self._key(request)
+        method, path = request.method, request.url.path
+        decision: Decision | None = None
+        with CallAtTransport(self._unused):
+            key = self._key(request)
+            if key is not None:
+                cost = 1 if self._cost is None else self._cost(request)
+                decision = await self.outgoing.admit(key, cost, method, path)
         if key is None:
             return await self._inner.handle_async_request(request)
-        cost = 1 if self._cost is None else self._cost(request)
-        method, path = request.method, request.url.path
-        decision = await self.outgoing.admit(key, cost, method, path)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = await self._inner.handle_async_request(request)

@@ -21,6 +21,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "limits", "limits") from None
 
 from reconverge.integrations.dropin.misplaced import refuse_in
+from reconverge.integrations.dropin.shared_agent import BEHIND
 from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, StorageLimits
 from reconverge.integrations.limits_storage_aio import AsyncReconvergeStorage
 
@@ -49,7 +50,10 @@ class ReconvergeStorage(
         InvalidSetting, UnknownHub, MissingExtra: see `shared_agent.settings_at`.
     """
 
-    STORAGE_SCHEME = [f"reconverge+{scheme}" for scheme in SCHEMES]  # noqa: RUF012  # as the library types it
+    STORAGE_SCHEME = [  # noqa: RUF012  # as the library types it
+        *(f"reconverge+{scheme}" for scheme in SCHEMES),
+        *(f"{scheme}{BEHIND}" for scheme in SCHEMES),  # an error that shows the scheme to write
+    ]
 
     def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
         super().__init__(uri, wrap_exceptions=wrap_exceptions)

@@ -14,6 +14,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra(__name__, error.name or "limits", "limits") from None
 
 from reconverge.integrations.dropin.misplaced import refuse_in
+from reconverge.integrations.dropin.shared_agent import BEHIND
 from reconverge.integrations.dropin.storage import FIXED, MOVING, SCHEMES, SLIDING, StorageLimits
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ class AsyncReconvergeStorage(
 ):
     """An asyncio version of `ReconvergeStorage`. Storages of both classes share counts if their URI is the same."""
 
-    STORAGE_SCHEME = [f"async+reconverge+{scheme}" for scheme in SCHEMES]  # noqa: RUF012  # as the library types it
+    STORAGE_SCHEME = [  # noqa: RUF012  # as the library types it
+        *(f"async+reconverge+{scheme}" for scheme in SCHEMES),
+        *(f"async+{scheme}{BEHIND}" for scheme in SCHEMES),  # as in `limits_storage`
+    ]
 
     def __init__(self, uri: str, wrap_exceptions: bool = False, **options: Any) -> None:  # noqa: FBT001, FBT002
         super().__init__(uri, wrap_exceptions=wrap_exceptions)

@@ -31,6 +31,7 @@ from reconverge.limiter.enforcement.switches import OFF
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
+    from reconverge.agent.agent import Agent
     from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 logger = logging.getLogger("reconverge")
@@ -236,6 +237,47 @@ def warn_if_unused(
     `has_called`.
     """
     return _warning_at_end(transport, has_called, _log_unused, type(transport).__name__, limiter, remedy)
+
+
+def warn_if_unread(collector: object, agent: Agent) -> finalize:  # type: ignore[type-arg]
+    """Returns a finalizer that logs a warning if no registry has got `collector`, which shows the metrics of `agent`.
+
+    Its reader detaches the finalizer. At the end of the process it is logged only if a limit of the agent has decided.
+    """
+
+    def has_decided(_collector: object) -> bool:
+        return any(limiter.control.has_decided for limiter in agent.limiters.values())
+
+    return _warning_at_end(collector, has_decided, _log_unread, type(collector).__name__)
+
+
+def _log_unread(name: str) -> None:
+    if _logged.is_new(name):
+        logger.warning(
+            "reconverge: a collector, %s, ends, and no registry has got it, so no scrape has shown its metrics; write "
+            "registry.register(%s(agent)), as with prometheus_client.REGISTRY",
+            name,
+            name,
+        )
+
+
+class CallAtTransport:
+    """A block around the decision about a call: a call that raises an error there has come to the transport, too.
+
+    Otherwise the transport would warn at its end that no call has reached it. `unused` is its finalizer.
+    """
+
+    __slots__ = ("_unused",)
+
+    def __init__(self, unused: finalize) -> None:  # type: ignore[type-arg]
+        self._unused = unused
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
+        if error is not None:
+            self._unused.detach()
 
 
 def _log_unused(name: str, limiter: RateLimiter, remedy: str) -> None:

@@ -12,21 +12,23 @@ once a second, and whichever worker is scraped returns those of all.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Final
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import checked_class
-from reconverge.errors import MissingExtra
+from reconverge.errors import InvalidSetting, MissingExtra
 from reconverge.hooks import Look, SilentHooks
 from reconverge.integrations.metrics import LIMITS_MAX, METRICS, RESULTS, Labels, Metric, Readings
+from reconverge.integrations.misplaced import warn_if_unread
 from reconverge.runtime.durations import BOUNDS_S, Durations
 from reconverge.runtime.owner import Owned, this_process
 from reconverge.stats import AgentStats
 
 try:
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.metrics_core import Metric as Family
     from prometheus_client.registry import REGISTRY, Collector
@@ -34,6 +36,8 @@ try:
 except ImportError as error:
     raise MissingExtra("metrics for Prometheus", "prometheus-client", "prometheus") from error
 
+FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable of prometheus-client that names the folder of the workers' files."""
 TOTAL: Final = "_total"
 """The suffix of a counter's name, which prometheus-client adds itself."""
 LIVE_MODES: Final = {"reconverge_staleness_seconds": "livemax"}
@@ -55,13 +59,18 @@ class AgentCollector(Collector):
     def __init__(self, agent: Agent, *, limits_max: int = LIMITS_MAX) -> None:
         self._agent = checked_class("agent", agent, Agent, "pass the agent whose limits are shown")
         self._readings = Readings(limits_max)
+        self._unread = warn_if_unread(self, agent)
 
-    def describe(self) -> Iterator[Family]:
+    def describe(self: Any = None) -> Iterator[Family]:  # a registry that is given the class calls it on none
         """Yields the metrics without values, for the registry to check that no name is taken already."""
+        if self is None:
+            raise InvalidSetting("collector", AgentCollector, "is a class; register an object: AgentCollector(agent)")
+        self._unread.detach()
         for metric in METRICS:
             yield _family(metric)
 
     def collect(self) -> Iterator[Family]:
+        self._unread.detach()
         stats = self._agent.stats()
         readings = self._readings.of(stats, self._agent.health())
         for metric in METRICS:
@@ -84,9 +93,13 @@ class WorkerMetrics(SilentHooks):
     Args:
         registry: the registry to write to; by default that of prometheus-client.
         limits_max: as for `AgentCollector`.
+
+    Raises:
+        InvalidSetting: as `AgentCollector` does; or `PROMETHEUS_MULTIPROC_DIR` was set too late.
     """
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY, limits_max: int = LIMITS_MAX) -> None:
+        _check_files()
         self._readings = Readings(limits_max)
         self._metrics = {metric.name: (metric, _written(metric, registry)) for metric in METRICS}
         self._counted: Owned[dict[tuple[str, Labels], float]] = Owned(dict, whose=this_process)
@@ -113,6 +126,14 @@ class WorkerMetrics(SilentHooks):
         before = written.get((name, labels), 0.0)
         written[name, labels] = value
         return max(0.0, value - before)
+
+
+def _check_files() -> None:
+    """Raises InvalidSetting if the folder of the workers was named after prometheus-client had looked for it."""
+    folder = os.environ.get(FOLDER)
+    if folder is not None and values.ValueClass is values.MutexValue:
+        problem = "was set after prometheus_client was imported, which writes no files then; set it before the import"
+        raise InvalidSetting(FOLDER, folder, f"{problem}, or in the environment of the server")
 
 
 def _is_idle(stats: AgentStats) -> bool:

@@ -9,11 +9,12 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+from reconverge.arguments import NAMELESS, with_advice
 from reconverge.clock import Seconds
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra, PortableError
 from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, check_functions, checked_call, used_up
-from reconverge.integrations.misplaced import warn_if_unused
+from reconverge.integrations.misplaced import CallAtTransport, warn_if_unused
 from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.limiter.asking import ASK
 from reconverge.limiter.faces.rate_limiter import RateLimiter
@@ -61,6 +62,14 @@ def _has_called(adapter: object) -> bool:
     return any(map(len, pools))
 
 
+OF_ADAPTER: Final = {NAMELESS: "stands without a name; write LimitedAdapter(limiter, max_retries=3), with each name"}
+OF_OPTIONS: Final = {
+    "retries": "is called max_retries here, as in requests; write LimitedAdapter(limiter, max_retries=3)"
+}
+"""Arguments that callers wrongly pass to `LimitedAdapter`, each with its error message."""
+
+
+@with_advice(OF_ADAPTER)
 class LimitedAdapter(HTTPAdapter):
     """An adapter of a requests session that sends calls when their quota has room for them.
 
@@ -101,7 +110,7 @@ class LimitedAdapter(HTTPAdapter):
         self._key = key
         self._cost = cost
         self._unused = warn_if_unused(self, limiter, PAST, _has_called)
-        super().__init__(**options)
+        with_advice(OF_OPTIONS)(super().__init__)(**options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state to pickle with a session. The method of `HTTPAdapter` would leave out the limit."""
@@ -125,11 +134,14 @@ class LimitedAdapter(HTTPAdapter):
 
     def send(self, request: requests.PreparedRequest | None = None, *args: Any, **options: Any) -> requests.Response:
         request = checked_call(request, LimitedAdapter)
-        key = self._key(request)
-        if key is None:
+        this: _Tries | None = None
+        with CallAtTransport(self._unused):
+            key = self._key(request)
+            if key is not None:
+                this = _Tries(self.outgoing, request, key, 1 if self._cost is None else self._cost(request))
+                this.admit()
+        if this is None:
             return super().send(request, *args, **options)
-        this = _Tries(self.outgoing, request, key, 1 if self._cost is None else self._cost(request))
-        this.admit()
         if not isinstance(self.max_retries, _EachTry):
             self.max_retries = _charging(self.max_retries)
         outer = _tries.set(this)

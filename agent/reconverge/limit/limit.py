@@ -40,6 +40,12 @@ ALGORITHMS: Final = (
     SMOOTH_WARMING_UP,
 )
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
+ELSEWHERE: Final = {
+    "moving-window": "sliding-log",
+    "sliding-window-counter": "sliding-window",
+    "sliding-window-log": "sliding-log",
+}
+"""Names that other libraries give to algorithms, each with the name to write here."""
 """The names of all algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
 """The algorithms in which use drains steadily. They share one arithmetic, because tokens, arrival times and the level
@@ -180,7 +186,11 @@ class Limit:
                 text, f"only {CONCURRENCY} has the setting lease; leave it out, or set the agent's lease_ttl"
             )
         if self.algorithm not in KNOWN_ALGORITHMS:
-            known = f"{', '.join(KNOWN_ALGORITHMS)}{asked(self.algorithm, KNOWN_ALGORITHMS)}"
+            known = ", ".join(KNOWN_ALGORITHMS)
+            if isinstance(self.algorithm, str) and self.algorithm in ELSEWHERE:
+                known += f"; it is called {ELSEWHERE[self.algorithm]!r} here"
+            else:
+                known += asked(self.algorithm, KNOWN_ALGORITHMS)
             raise InvalidLimit(text, f"unknown algorithm {self.algorithm!r}; known: {known}")
         _check_quota(text, "quota", self.quota)
         if isinstance(self.window, bool) or not isinstance(self.window, int | float):

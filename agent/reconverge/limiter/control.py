@@ -181,7 +181,7 @@ class LimitControl:
     def _apply_switch(self) -> bool:
         """Sets the mode to the switch in force. Returns True if the limit's cap has overruled a published switch."""
         with self.enforcement.turning:
-            switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self._caps is not None)
+            switch = layered_switch(self._limits_switch, self._agents_switch, has_cap=self.has_cap)
             if switch.in_force != self.enforcement.state:
                 self._turn(switch.in_force)
             return switch.capped
@@ -219,6 +219,10 @@ class LimitControl:
         Raises InvalidSetting if the cap does not fit the limit, or is lower than the limit.
         """
         self._caps = caps_as_said(self.name, self.own_quotas, limit)
+
+    @property
+    def has_cap(self) -> bool:
+        return self._caps is not None
 
     def be_tier_of(self, *names: str, has_cap: bool) -> None:
         """Makes this the limit of one plan (tier) of contracts. Published settings can name it by any of `names`.

@@ -10,22 +10,25 @@ T = TypeVar("T")
 _ORDERS: Final = ("__lt__", "__le__", "__gt__", "__ge__")
 
 
-def no_number(noun: str, remedy: str) -> Callable[[type[T]], type[T]]:
+def no_number(noun: str, remedy: str, *, text: str = "") -> Callable[[type[T]], type[T]]:
     """Decorates a class of results, so that `==` with True or False, and `<` or `>` with a number, raise TypeError.
 
     A result never equals False, so without the error, `if result == False` would let every request through. `noun`
-    names the result in the error, and `remedy` is the sentence after it.
+    names the result in the error, and `remedy` is the sentence after it. With a `text`, `==` with a string is an error,
+    too, which ends with that sentence.
     """
 
     def decorate(kind: type[T]) -> type[T]:
         equal: Callable[[Any, object], bool] = kind.__eq__
 
-        def compared(other: object) -> TypeError:
-            return TypeError(f"{noun} is compared with {other}; {remedy}")
+        def compared(other: object, advice: str = remedy) -> TypeError:
+            return TypeError(f"{noun} is compared with {other!r}; {advice}")
 
         def is_equal(self: object, other: object) -> bool:
             if isinstance(other, bool):
                 raise compared(other)
+            if text and isinstance(other, str):
+                raise compared(other, text)
             return equal(self, other)
 
         def is_ordered(_self: object, other: object) -> Any:

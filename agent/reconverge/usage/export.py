@@ -37,6 +37,7 @@ from reconverge.hub.port import UsageLedger
 from reconverge.hub.usage import HOUR, PAGES, ExportLease, ExportMarks, Period, Retention, UsageEvent
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.usage.periods import checked_kind, period_at
+from reconverge.usage.reading import checked_ledger
 
 logger = logging.getLogger("reconverge")
 
@@ -80,7 +81,7 @@ class Exporter:
         kept: how many periods the hub keeps, as configured on the nodes.
 
     Raises:
-        InvalidSetting: there is no such kind of period, or the grace is negative.
+        InvalidSetting: there is no such kind of period, the grace is negative, or the ledger or `deliver` is none.
     """
 
     def __init__(
@@ -95,7 +96,11 @@ class Exporter:
         grace_s = in_seconds(grace)
         if not grace_s >= 0:
             raise InvalidSetting("grace", grace, "must be a number of seconds of at least 0")
-        self._ledger = ledger
+        given: object = deliver
+        if not callable(given):
+            problem = "is no function; write one that takes the events and delivers them, such as a coroutine function"
+            raise InvalidSetting("deliver", given, problem)
+        self._ledger = checked_ledger(ledger, "Exporter")
         self._deliver = deliver
         self._kind = checked_kind(period)
         self._grace_s = grace_s

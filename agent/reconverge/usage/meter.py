@@ -42,6 +42,9 @@ OTHERS_MAX: Final = 1000
 COST_MAX: Final = QUOTA_MAX
 """The largest cost of one request, as in limits. Sums of a period are exact up to 2**53."""
 
+DEFAULT: Final = "default"
+"""The namespace of agents and reporters that are given none."""
+
 _COST, _REQUESTS, _REFUSED = 0, 1, 2
 """The indices of the three counts in a row."""
 
@@ -80,6 +83,10 @@ class Meter:
         """The number of times that something was counted under OTHERS, because there was no room for its name."""
         self.unstarted = False
         """Whether a `UsageReporter` was made for this meter, and was not started."""
+        self.reported_in: str | None = None
+        """The namespace of the `UsageReporter` that was made for this meter; None without one."""
+        self.namespaces = set[str]()
+        """The namespaces of the agents whose guards count in this meter."""
         self._logged = LoggedOnce()
         self._lock = new_lock()
         self.start_over()
@@ -179,6 +186,8 @@ class Meter:
                         row[:] = 0, 0, 0
                 if minute != current:
                     del self._minutes[minute]
+        if taken and self.reported_in == DEFAULT and self.namespaces and DEFAULT not in self.namespaces:
+            self._log_namespace(min(self.namespaces))
         return taken
 
     def erase(self, is_named: Callable[[str], bool]) -> None:
@@ -213,6 +222,17 @@ class Meter:
         """Notes that the process ends; logs a warning if there are counts that no reporter has been started for."""
         if self.unstarted and self._minutes:
             self._log_unstarted()
+
+    def _log_namespace(self, namespace: str) -> None:
+        if self._logged.is_new("namespace"):
+            logger.warning(
+                "reconverge: the usage of an agent with namespace=%r is reported in the namespace %r, as the "
+                "UsageReporter was given none, and `reconverge usage` looks for it in the agent's; write "
+                "UsageReporter(meter, hub, namespace=%r)",
+                namespace,
+                DEFAULT,
+                namespace,
+            )
 
     def _log_unstarted(self) -> None:
         if self._logged.is_new("unstarted"):

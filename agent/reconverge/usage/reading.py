@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
+from reconverge.arguments import checked_class
 from reconverge.errors import InvalidSetting
-from reconverge.hub.port import AddressLedger, UsageLedger
+from reconverge.hub.port import AddressLedger, UsageHub, UsageLedger
 from reconverge.hub.usage import HOUR, NOTHING, PAGES, Counts, NodeLoad, Period, UsageKey, shard_of
 from reconverge.usage.addresses import MANY, unusual_of
 
 FIELDS: Final = UsageKey._fields
 """The fields by which totals can be divided."""
 TOP: Final = 10
+PERIOD: Final = "write period_at('month', time.time()), or another kind and moment"
+Ledger = TypeVar("Ledger", bound=UsageLedger)
+
+
+def checked_ledger(ledger: Ledger, call: str) -> Ledger:
+    """Returns `ledger`. Raises InvalidSetting if it is a hub, or no usage ledger; the error shows the `call`."""
+    found: object = ledger
+    if not isinstance(found, UsageHub) and hasattr(found, "shards"):
+        return ledger
+    what = "is a hub, and its ledger is wanted" if isinstance(found, UsageHub) else "is no usage ledger of a hub"
+    raise InvalidSetting("ledger", found, f"{what}; write {call}(hub.usage, ...)")
+
+
+def checked_period(period: object) -> Period:
+    """Returns `period`. Raises InvalidSetting if it is no `Period`, such as the name of one."""
+    return checked_class("period", period, Period, PERIOD)
 
 
 async def totals(
@@ -35,9 +52,11 @@ async def totals(
         limit: the limit whose charges are read; None for all limits.
 
     Raises:
-        InvalidSetting: `by` names another field.
+        InvalidSetting: `by` names another field, or the ledger or the period is none.
         HubUnavailable: the hub does not answer.
     """
+    checked_ledger(ledger, "totals")
+    checked_period(period)
     fields = set(by)
     if not fields <= set(FIELDS):
         raise InvalidSetting("by", sorted(fields - set(FIELDS)), f"is unknown; `by` may name {', '.join(FIELDS)}")
@@ -85,7 +104,8 @@ async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int =
         InvalidSetting: the period is no hour, or the hub does not merge addresses.
         HubUnavailable: the hub does not answer.
     """
-    found: object = ledger
+    found: object = checked_ledger(ledger, "from_many_addresses")
+    checked_period(hour)
     if not isinstance(found, AddressLedger):
         problem = "is of a hub that cannot merge the addresses of nodes; read each node's own in UsageReporter.stats()"
         raise InvalidSetting("ledger", type(ledger).__name__, problem)
@@ -105,4 +125,4 @@ async def fleet_load(ledger: UsageLedger) -> list[NodeLoad]:
 
     A node sends its load with each report. A node that has sent no report for two minutes is left out.
     """
-    return sorted(await ledger.loads(), key=lambda load: -load.cost_per_s)
+    return sorted(await checked_ledger(ledger, "fleet_load").loads(), key=lambda load: -load.cost_per_s)

@@ -29,7 +29,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from reconverge.arguments import checked_class
+from reconverge.arguments import checked_class, with_advice
 from reconverge.clock import Clock, Seconds, SystemClock, in_seconds
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.fallback.opening import open_hubs
@@ -42,6 +42,7 @@ from reconverge.runtime.threads import Latch, Section, WakeEvent, start_thread, 
 from reconverge.usage.driver import UsageDriver
 from reconverge.usage.erasing import UsageErasing
 from reconverge.usage.meter import Meter
+from reconverge.usage.reading import checked_period
 
 logger = logging.getLogger("reconverge")
 
@@ -122,6 +123,7 @@ class UsageReporter:
         UnknownHub, MissingExtra: as `open_hub` raises them.
     """
 
+    @with_advice()
     def __init__(
         self,
         meter: Meter,
@@ -144,6 +146,7 @@ class UsageReporter:
             raise InvalidSetting("timeout", timeout, f"is not above 0 and up to {INTERVAL_MAX_S} seconds")
         self.meter = checked_class("meter", meter, Meter, "write UsageReporter(meter, hub)")
         meter.unstarted = True
+        meter.reported_in = namespace
         self._clock = clock or SystemClock()
         self._interval_s = interval_s
         self._sigterm = sigterm
@@ -246,7 +249,7 @@ class UsageReporter:
 
     def totals(self, period: Period) -> dict[UsageKey, Counts]:
         """Returns this node's own counts in a period, as of its last report; see `reconverge.usage.totals`."""
-        return self._driver.reports.totals(period)
+        return self._driver.reports.totals(checked_period(period))
 
     def stats(self) -> UsageStats:
         """Returns a snapshot of the reporter's state."""

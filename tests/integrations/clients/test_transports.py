@@ -6,13 +6,14 @@ import asyncio
 import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import httpx
 import pytest
 import requests
 from urllib3.util.retry import Retry
 
-from reconverge import Agent, RateLimiter
+from reconverge import Agent, InvalidCost, InvalidKey, RateLimiter
 from reconverge.integrations.httpx import AsyncLimitedTransport, LimitedTransport
 from reconverge.integrations.httpx import QuotaUsedUp as HttpxQuotaUsedUp
 from reconverge.integrations.misplaced import log_without_effect
@@ -93,6 +94,24 @@ def test_a_transport_whose_limit_no_call_has_used_is_logged_at_its_end(
     assert "LimitedAdapter of the limit 'mounted' ends" in caplog.text
     assert "session.mount('https://api.example.com/', adapter)" in caplog.text
     assert "AsyncLimitedTransport of the limit 'dropped' ends" in caplog.text
+
+
+def test_a_call_that_failed_in_its_key_has_come_to_the_transport(caplog: pytest.LogCaptureFixture) -> None:
+    """Its error says what is wrong, and the client's proxy led past nothing; so with a cost, and with each client."""
+    wrong: Any = lambda request: request.url  # noqa: E731  # it is no text, and no number
+    agent, answers = Agent("memory://"), httpx.MockTransport(lambda _request: httpx.Response(200))
+    keyed = LimitedTransport(agent.limit("one", "9/s"), answers, key=wrong)
+    priced = LimitedTransport(agent.limit("two", "9/s"), answers, cost=wrong)
+    with httpx.Client(transport=keyed) as client, pytest.raises(InvalidKey):
+        client.get("http://localhost")
+    with httpx.Client(transport=priced) as client, pytest.raises(InvalidCost):
+        client.get("http://localhost")
+    with requests.Session() as session:
+        session.mount("http://", LimitedAdapter(agent.limit("three", "9/s"), cost=wrong))
+        with pytest.raises(InvalidCost):
+            session.get("http://localhost")
+
+    assert "no call has used" not in caplog.text
 
 
 def test_an_application_reports_a_refusal_that_only_the_body_shows(limiter: RateLimiter) -> None:

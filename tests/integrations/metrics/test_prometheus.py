@@ -140,3 +140,12 @@ def test_workers_write_down_what_collectors_read() -> None:
 
     assert {} == {name: value for name, value in told.items() if written.get(name, 0) != value}
     assert {metric.name.removesuffix("_total") for metric in METRICS} == {family.name for family in registry.collect()}
+
+
+def test_a_folder_that_is_named_too_late_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then prometheus-client has chosen to write no files; without a folder, workers may be a single process."""
+    WorkerMetrics(registry=CollectorRegistry())
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "/run/metrics")
+
+    with pytest.raises(InvalidSetting, match=r"was set after prometheus_client was imported.*set it before the import"):
+        WorkerMetrics(registry=CollectorRegistry())

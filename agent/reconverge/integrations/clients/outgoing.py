@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import threading
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias, TypedDict, TypeVar
 
-from reconverge.arguments import checked_class
+from reconverge.arguments import checked_class, with_advice
 from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, seconds
 from reconverge.decision import Decision
 from reconverge.errors import CostExceedsQuota, InvalidCost, InvalidKey, InvalidSetting
@@ -40,15 +41,23 @@ Steps: TypeAlias = Generator[float, None, Decision | None]
 """A generator that yields seconds to sleep while calls are paused. It returns None once no pause is left, or a refusal
 if a pause outlasts the timeout."""
 
+OF_TRANSPORT: Final = {
+    name: f"is a setting of the transport that sends; write LimitedTransport(limiter, httpx.HTTPTransport({name}=...)),"
+    f" or AsyncLimitedTransport(limiter, httpx.AsyncHTTPTransport({name}=...))"
+    for name in ("retries", "verify", "cert", "trust_env", "http1", "http2", "limits", "proxy", "uds", "local_address")
+}
+"""Arguments that callers wrongly pass to a transport of httpx, each with its error message."""
 MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey)
 """Errors that are raised, because they are mistakes of the caller. After any other failure the call is sent."""
 
 
 def check_functions(**functions: object) -> None:
-    """Raises InvalidSetting for a `key` or `cost` that is neither a function of the request nor None."""
+    """Raises InvalidSetting for a `key` or `cost` that is neither a plain function of the request nor None."""
     for name, value in functions.items():
         if value is not None and not callable(value):
             raise InvalidSetting(name, value, f"must be a function of the request; write {name}=lambda request: ...")
+        if inspect.iscoroutinefunction(value):
+            raise InvalidSetting(name, value, "is a coroutine function, which nothing awaits; write a plain one")
 
 
 def checked_call(request: T | None, transport: type[object]) -> T:
@@ -73,6 +82,7 @@ class OutgoingSettings(TypedDict, total=False):
     resource: str | None
 
 
+@with_advice(OF_TRANSPORT)
 class Outgoing:
     """Admits outgoing calls by a quota, and adapts to the server's responses.
 

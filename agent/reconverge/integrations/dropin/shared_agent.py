@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidSetting, asked
-from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, scheme_of, split_url
+from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, redacted, scheme_of, split_url
 
 logger = logging.getLogger("reconverge")
 
@@ -19,6 +19,8 @@ NAMESPACE: Final = "limits"
 KEY_BYTES_MAX: Final = 256
 """The longest key, in bytes of UTF-8, that is counted under its own name; a hash replaces a longer key."""
 PREFIXES: Final = ("async+", "reconverge+")
+BEHIND: Final = "+reconverge"
+"""The wrong end of a scheme, in place of the prefix `reconverge+`."""
 NUMBERS: Final = (
     "sync_interval",
     "min_sync_interval",
@@ -138,7 +140,11 @@ def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
     """Returns the hub's URL, without our settings in its query, and these settings. `known` are their names."""
     for prefix in PREFIXES:
         uri = uri.removeprefix(prefix)
-    scheme_of(uri)  # raises an error that describes an invalid URL
+    scheme = scheme_of(uri)  # raises an error that describes an invalid URL
+    if scheme.endswith(BEHIND):
+        meant = f"reconverge+{scheme.removesuffix(BEHIND)}"
+        problem = f"has the scheme {scheme!r}, which is called {meant} here"
+        raise InvalidSetting("storage_uri", redacted(uri), f"{problem}; write {meant}{redacted(uri)[len(scheme) :]}")
     parts = split_url(uri)
     query = parse_qsl(parts.query, keep_blank_values=True)
     settings: dict[str, Any] = {}

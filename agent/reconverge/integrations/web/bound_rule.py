@@ -21,6 +21,7 @@ from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, 
 from reconverge.integrations.web.fields import shown_name
 from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.addresses import Located
+from reconverge.integrations.web.request.distinctive import log_if_of_object
 from reconverge.integrations.web.request.key_sources import parameters_of
 from reconverge.integrations.web.request.keys import (
     ADDRESS,
@@ -283,10 +284,10 @@ class Declared:
         assert isinstance(self.rule.cost, int)
         return self.rule.cost
 
-    def has_found_keys(self) -> None:
-        """Records that the key function has found a key, so that no warning about missing keys is logged."""
+    def has_found_keys(self, key: str) -> None:
+        """Records that the key function has found its first key, so that no warning about missing keys is logged."""
         if self._missed >= 0:
-            self._missed = -1
+            self._look(key)
 
     def concerns(self, request: Request, mend: Mend) -> bool:
         """Returns whether the rule applies to a request, by method and path; True if the router raises an error.
@@ -500,8 +501,13 @@ class Declared:
             )
 
     def _look(self, key: str | None) -> None:
-        """Counts the first requests without a key, and logs a warning if none of the first `MISSED_MAX` had one."""
+        """Counts the first requests without a key, and logs a warning if none of the first `MISSED_MAX` had one.
+
+        Also logs a warning if the first key is the text of an object.
+        """
         self._missed = self._missed + 1 if key is None else -1
+        if key is not None:
+            log_if_of_object(key, self.name)
         if self._missed == MISSED_MAX:
             self._missed = -1
             logger.warning(

@@ -169,6 +169,8 @@ class Guard:
         self._passes = passes
         self.meter = checked_meter(meter)
         self._metering = None if meter is None else Metering(meter, self.failed)
+        if meter is not None:
+            meter.namespaces.add(self.agent.namespace)
         self.filters: list[Asked] = []
         """Functions that exempt a request from all limits by returning True."""
         self._compiled: dict[Declared, CompiledRule] = {}

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from reconverge.agent.agent import Agent
-from reconverge.arguments import NAMELESS
+from reconverge.arguments import NAMELESS, NUMBER
 from reconverge.errors import InvalidSetting, is_secret, nearest
 from reconverge.integrations.web.request.keys import KeyFunction, is_application
 from reconverge.integrations.web.rules import OF_LIMIT, Limits, Rule, RuleSettings, of_limit
@@ -52,6 +52,7 @@ NAMED: Final = "stands without a name; after the limit, write each setting with 
 """The end of the error about a second positional argument of a limit: further settings must be keyword arguments."""
 OF_LIMITS: Final = {
     NAMELESS: NAMED,
+    NUMBER: "stands without a name; a window is a part of the limit, so write '5/minute', or Limit(5, 60)",
     **dict.fromkeys(("limits", "limit_value"), "is missing; write it first, as in '5/minute' or '10/second; 100/hour'"),
 }
 """Advice in errors of functions that declare a limit, by the name of the wrong or missing argument."""

@@ -287,19 +287,19 @@ class CompiledRule:
                 self._take()
                 return
 
-    def has_key(self) -> None:
+    def has_key(self, key: str) -> None:
         """Records that the key function has found its first key."""
         self.missed = False
-        self.declared.has_found_keys()
+        self.declared.has_found_keys(key)
         self._take()
 
-    def catch_up(self) -> bool:
-        """Brings the rule up to date after its key function has found a key; returns `plain`.
+    def catch_up(self, key: str) -> bool:
+        """Brings the rule up to date after its key function has found `key`; returns `plain`.
 
         If that is False, the guard must decide.
         """
         if self.missed:
-            self.has_key()
+            self.has_key(key)
         self.keep_up()
         return self.plain
 
@@ -410,7 +410,7 @@ class Pipeline:
             key: Any = key_in(asked)
             if key.__class__ is not str:
                 return [key]
-            if board.answers is not answers or not (table.limit is rule.settled or rule.catch_up()):
+            if board.answers is not answers or not (table.limit is rule.settled or rule.catch_up(key)):
                 return [rule.found(key)]
             try:
                 if asks and not (answers.settles(key, cost, None) or rule.certainly_refuses(key)):
@@ -448,7 +448,7 @@ class Pipeline:
                 keys.append(key)
                 if table.limit is not rule.joint or board.answers is not answers:
                     if rule.missed:
-                        rule.has_key()
+                        rule.has_key(key)
                     rule.keep_up()
                     closer = closer or table.limit is not rule.joint or board.answers is not answers
                 stores.append(rule.stores)

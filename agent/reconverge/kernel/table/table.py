@@ -387,7 +387,8 @@ class Table(LimitState):
     def check_cost(cost: object) -> int:
         """Returns `cost` if it is a whole number, and not negative. Raises InvalidCost otherwise."""
         if type(cost) is not int:
-            raise InvalidCost(cost, f"is of type {type(cost).__name__}")
+            kind = "; a kind is passed by its name, as kind='POST'" if isinstance(cost, str) else ""
+            raise InvalidCost(cost, f"is of type {type(cost).__name__}{kind}")
         if cost < 0:
             raise InvalidCost(cost, "is negative")
         return cost

@@ -22,11 +22,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self
 
 from reconverge.arguments import TakesArgumentsOnly
-from reconverge.errors import InvalidKey, InvalidSetting, shown
+from reconverge.errors import InvalidKey, InvalidSetting, shown, shown_setting
 from reconverge.limiter.enforcement.switches import ON, Switch
 from reconverge.runtime.process import living_agents
 
@@ -48,6 +49,8 @@ class Limiter(TakesArgumentsOnly):
 
     _elsewhere: ClassVar[Mapping[str, str]] = {}
     """Advice for errors about methods that this class lacks but another class or library has, by the method's name."""
+    _declared_by: ClassVar[str] = "agent.limit('login', '100/minute')"
+    """The call that makes such a limiter, for errors."""
 
     def __init__(self, control: LimitControl) -> None:
         self.control = control
@@ -59,7 +62,8 @@ class Limiter(TakesArgumentsOnly):
         declared = dict.fromkeys(
             _DECLARED, "agent.limit(...) with the setting, or limiter.change(...) for another quota"
         )
-        return declared | {"switch": "limiter.switch(...)"}
+        quota = "limiter.change('100/minute'), which counts on, or the setting in agent.limit(...)"
+        return declared | {"switch": "limiter.switch(...)", "limit": quota, "quotas": quota}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles only the limiter's name. Unpickling returns the limiter of that name in the process that unpickles.
@@ -71,7 +75,20 @@ class Limiter(TakesArgumentsOnly):
                 return _of_this_process, (getattr(agent, "namespace", ""), self.name)
         raise TypeError(f"the limiter {self.name!r} cannot be pickled, as no agent of this process has it any more")
 
-    if not TYPE_CHECKING:  # a type checker reports each name that is missing
+    if not TYPE_CHECKING:  # a type checker reports each name that is missing, and each wrong argument
+
+        def __new__(cls, *given: object, **named: object) -> Self:
+            """Raises TypeError for anything but an agent's own control: only an agent makes limiters."""
+            if len(given) != 1 or named or not hasattr(given[0], "enforcement"):
+                wrong = [shown_setting("", each) for each in given]
+                wrong += [f"{name}={shown_setting(name, value)}" for name, value in named.items()]
+                raise TypeError(
+                    f"{cls.__name__}({', '.join(wrong)}): an agent makes its limiters; write "
+                    f"agent = Agent('redis://localhost:6379/0'), then {cls._declared_by}"
+                )
+            return super().__new__(cls)
+
+        __new__.__signature__ = inspect.signature(__init__)
 
         def __getattr__(self, name: str) -> NoReturn:
             """Raises AttributeError. For a method of another class of limiters, the message shows what to write."""
@@ -91,7 +108,8 @@ class Limiter(TakesArgumentsOnly):
             """Raises TypeError: a `with` block names no key, and would run even if the request is refused."""
             raise TypeError(
                 f"the limiter {self.name!r} cannot be used as a block; write: if limiter.allow(key): ..., or"
-                " for work in progress: with limiter.slot(key) as slot: if slot: ..."
+                " for work in progress: with limiter.slot(key) as slot: if slot: ...; a client of httpx takes"
+                " LimitedTransport(limiter)"
             )
 
         __exit__ = __aenter__ = __aexit__ = __enter__

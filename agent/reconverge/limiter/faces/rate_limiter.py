@@ -27,6 +27,12 @@ TESTS_ALONE: Final = 1000
 """
 ELSEWHERE: Final = {
     "slot": "limits a rate, and has no slots; declare a limit on work in progress by agent.concurrency",
+    **dict.fromkeys(
+        ("handle_request", "handle_async_request"),
+        "is no transport; write LimitedTransport(limiter), or for an AsyncClient AsyncLimitedTransport(limiter), of "
+        "reconverge.integrations.httpx",
+    ),
+    "send": "is no adapter; write session.mount(prefix, LimitedAdapter(limiter)) of reconverge.integrations.requests",
     "acquire": "has another name for it; write await limiter.wait(key), or limiter.wait_blocking(key) on a thread",
     **dict.fromkeys(
         ("check", "consume", "exceeded", "is_allowed", "try_acquire"),

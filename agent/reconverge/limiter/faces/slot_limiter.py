@@ -33,6 +33,8 @@ class SlotLimiter(Limiter):
         "limits work in progress, and only grants slots; write: with limiter.slot(key)",
     )
 
+    _declared_by = "agent.concurrency('render', 20)"
+
     def __init__(self, control: LimitControl) -> None:
         super().__init__(control)
         self._door = SlotDoor(control.enforcement)
