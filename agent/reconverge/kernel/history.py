@@ -233,6 +233,16 @@ class History:
         self._shrink(taken)
         return taken
 
+    def take_newest(self, amount: int) -> None:
+        """Removes `amount` from the newest entries, or all entries if they sum to less."""
+        while amount > 0 and self._first < len(self._dates):
+            taken = min(amount, self._amounts[-1])
+            self._amounts[-1] -= taken
+            self._shrink(taken)
+            amount -= taken
+            if not self._amounts[-1]:
+                del self._dates[-1], self._amounts[-1]
+
     def take_from(self, date: int, amount: int) -> None:
         """Removes `amount` from the entry at `date`, or the whole entry if it is less.
 

@@ -389,6 +389,11 @@ class LimitControl:
         """Returns the keys that this node counts in this limit, or in the limits of other plans with the same name."""
         return [key for each in self._table.tables[0].tiers for key in list(each.cells)]
 
+    def take_back(self, key: str, cost: int, kind: str | None) -> None:
+        """Gives back a cost that was charged just now, as `RateLimiter.refund` gives back one of any time."""
+        self._table.refund(key, cost, kind, newest=True)
+        self.tell(key)
+
     def tell(self, key: str) -> None:
         """Wakes the requests that wait for the key, because there may be room now."""
         for table in self._table.tables:

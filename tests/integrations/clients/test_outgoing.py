@@ -197,6 +197,25 @@ async def test_a_pause_that_begins_while_a_call_waits_holds_that_call_too(clock:
     assert limiter.usage("server").total <= 1
 
 
+@pytest.mark.parametrize("algorithm", ["sliding-log", "sliding-slices"])
+async def test_a_call_that_meets_a_pause_gives_back_its_own_charge(clock: ManualClock, algorithm: str) -> None:
+    """Were it that of an earlier call, which expires during the pause, its own would keep others waiting after it."""
+    limiter = Agent("memory://", clock=clock).limit("api", "2/minute", algorithm=algorithm)
+    outgoing = Outgoing(limiter, timeout=20)
+    assert await outgoing.admit("server")
+    clock.advance(50)
+    assert await outgoing.admit("server")
+
+    waiting = asyncio.create_task(outgoing.admit("server"))
+    await asyncio.sleep(0)
+    outgoing.learn("server", 429, {"Retry-After": "60"})
+    clock.advance(10)
+    assert not await waiting
+    clock.advance(50)
+
+    assert 0 == limiter.usage("server").own
+
+
 def test_who_does_not_listen_is_told_nothing(limiter: RateLimiter) -> None:
     """With `listen=False` only our own quota counts."""
     outgoing = Outgoing(limiter, timeout=0, listen=False)

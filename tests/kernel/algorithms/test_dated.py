@@ -47,6 +47,25 @@ def test_what_is_given_back_is_taken_from_what_was_charged(limit: Limit) -> None
 
 
 @each_limit
+def test_what_was_charged_just_now_is_taken_from_the_newest(limit: Limit) -> None:
+    """A refund that names no charge takes the oldest ones; of a charge just made, the caller says so."""
+    node = Lone(limit)
+    node.admitted_of(4)
+    node.passes(20.0)
+    node.admitted_of(3)
+    node.passes(20.0)
+    node.admitted_of(2)
+
+    node.limiter.control.take_back("ada", 4, None)
+
+    assert 5 == used(node)
+    node.passes(20.0)
+    assert 1 == used(node)
+    node.limiter.control.take_back("ada", 9, None)
+    assert 0 == used(node)
+
+
+@each_limit
 def test_nothing_is_given_back_of_what_has_expired(limit: Limit) -> None:
     """Later charges do not change that."""
     node = Lone(limit)

@@ -273,7 +273,8 @@ class Outgoing:
         if not decision or self._paused_s(keys) <= 0:
             return False
         if self.limiter.switched == ON:
-            self.limiter.refund(key, cost, kind)
+            # Of a log's charges, the oldest expire during the pause. If those went back, this one would count after it.
+            self.limiter.control.take_back(key, cost, kind)
         return True
 
     def _steps(self, key: str, keys: tuple[str, ...], began_ns: int) -> Steps:

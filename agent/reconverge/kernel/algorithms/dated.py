@@ -7,6 +7,7 @@ fade: it stays the same until a charge expires, and the moment at which the next
 from __future__ import annotations
 
 from math import ceil
+from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
@@ -15,6 +16,9 @@ from reconverge.kernel.algorithms.meter import CellMeter
 from reconverge.kernel.cell import Cell, Mark
 from reconverge.kernel.history import History
 from reconverge.limit.limit import Limit
+
+NEWEST: Final = NEVER_NS
+"""The date, in a mark, of charges made so recently that they are the newest ones."""
 
 
 class Dated(CellMeter):
@@ -146,7 +150,8 @@ class Dated(CellMeter):
     def give_back(self, cell: Cell, epoch: int, amount: int, mark: Mark | None, now_ns: int) -> None:
         """Gives back `amount` of the charge with the date in `mark`, if that charge still counts.
 
-        If `mark` is None, gives it back from the oldest charges, which expire no later than the charge to correct.
+        If `mark` is None, gives it back from the oldest charges, which expire no later than the charge to correct. If
+        its date is NEWEST, gives it back from the newest charges.
         """
         until_ns = cell.until_ns
         history = begin_change(cell)
@@ -154,6 +159,8 @@ class Dated(CellMeter):
             history.add(history.pending, self._dating.entries_max)
         if mark is None:
             history.take_oldest(amount if epoch in (cell.epoch, cell.epoch - 1) else 0)
+        elif mark.look == NEWEST:
+            history.take_newest(amount)
         elif mark.look > history.date - self._dating.lasts:
             history.take_from(mark.look, amount)
         self._end_taking(cell, history, until_ns)

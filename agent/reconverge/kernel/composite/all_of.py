@@ -157,14 +157,14 @@ class AllQuotas:
         except Reentry:
             self.tables[0].put_off(self._reset_now, key)
 
-    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
+    def refund(self, key: str, cost: int, kind: str | None = None, *, newest: bool = False) -> None:
         """Gives the cost of a request back to every quota, as `Table.refund` does."""
         costs = self.costs_of(cost, kind)
         if type(key) is not str:
             key = self.check_key(key)
         for table, each in zip(self.tables, costs, strict=True):
             table.check_correction(each // table.unit)
-        self._refund(key, costs)
+        self._refund(key, costs, newest)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Queues `keys` to be reported under every quota, so that the hub grants allowances before requests come."""
@@ -209,18 +209,18 @@ class AllQuotas:
         """
         return self.tables[0].check_key(key)
 
-    def _refund(self, key: str, costs: Sequence[int]) -> None:
+    def _refund(self, key: str, costs: Sequence[int], newest: bool) -> None:
         try:
-            self.lock.run(self._refund_at, key, costs, self.now_ns())
+            self.lock.run(self._refund_at, key, costs, newest, self.now_ns())
         except Reentry:
-            self.tables[0].put_off(self._refund_now, key, costs)
+            self.tables[0].put_off(self._refund_now, key, costs, newest)
 
     def _reset_now(self, key: str) -> None:
         self.reset(key)
         self._tell(key)
 
-    def _refund_now(self, key: str, costs: Sequence[int]) -> None:
-        self._refund(key, costs)
+    def _refund_now(self, key: str, costs: Sequence[int], newest: bool) -> None:
+        self._refund(key, costs, newest)
         self._tell(key)
 
     def _tell(self, key: str) -> None:
@@ -255,9 +255,9 @@ class AllQuotas:
         for table in self.tables:
             reset_at(table, key, now_ns)
 
-    def _refund_at(self, key: str, costs: Sequence[int], now_ns: int) -> None:
+    def _refund_at(self, key: str, costs: Sequence[int], newest: bool, now_ns: int) -> None:
         for table, each in zip(self.tables, costs, strict=True):
-            refund_at(table, key, each, now_ns)
+            refund_at(table, key, each, now_ns, newest=newest)
 
     def _at_once(self, key: str, costs: Sequence[int], now_ns: int) -> bool:
         """Charges all quotas and returns True if each has room on its fast path; otherwise only returns False."""

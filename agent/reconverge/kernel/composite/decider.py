@@ -87,8 +87,11 @@ class Decider(Protocol):
         """Forgets what `key` has used."""
         ...
 
-    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives back what a request of `cost` and `kind` was charged for `key`, as far as it still counts."""
+    def refund(self, key: str, cost: int, kind: str | None = None, *, newest: bool = False) -> None:
+        """Gives back what a request of `cost` and `kind` was charged for `key`, as far as it still counts.
+
+        With `newest`, the request was charged just now.
+        """
         ...
 
     def warm(self, keys: Iterable[str]) -> None:

@@ -94,12 +94,12 @@ class ShareLimit:
         """
         self._share.reset(key)
 
-    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
+    def refund(self, key: str, cost: int, kind: str | None = None, *, newest: bool = False) -> None:
         """Gives a cost back to the share, even if the pool has admitted the request.
 
         The pool belongs to the parent, and gets cost back only when a reservation is settled.
         """
-        self._share.refund(key, cost, kind)
+        self._share.refund(key, cost, kind, newest=newest)
 
     def warm(self, keys: Iterable[str]) -> None:
         """Queues `keys` to be reported, for the share and the pool, so that the hub grants allowances on them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from reconverge.clock import NEVER_NS
+from reconverge.kernel.algorithms.dated import NEWEST
 from reconverge.kernel.cell import Mark, measure, usable_allowance
 from reconverge.kernel.engine import Cell
 from reconverge.kernel.reporting.requests import report_soon, request_early, take_interest
@@ -103,12 +104,16 @@ def correct_at(table: LimitState, key: str, epoch: int, difference: int, at: Mar
         table.edges.charge(cell, now_ns)
 
 
-def refund_at(table: LimitState, key: str, cost: int, now_ns: int) -> None:
-    """Gives `cost` back to a key: as much as it has used in its current window there, the rest in the window before."""
+def refund_at(table: LimitState, key: str, cost: int, now_ns: int, *, newest: bool = False) -> None:
+    """Gives `cost` back to a key: as much as it has used in its current window there, the rest in the window before.
+
+    Of dated charges it takes the oldest, or the newest if the cost was charged just now.
+    """
     cell = look_up(table, key, now_ns)
     table.edges.advance(cell, now_ns)
     current = table.meter.returnable(cell, cost)
-    correct_at(table, key, cell.epoch, -current, None, now_ns)
+    at = Mark(cell, cell.epoch, cell.reset_us, NEWEST) if newest and table.dated is not None else None
+    correct_at(table, key, cell.epoch, -current, at, now_ns)
     if current < cost:
         correct_at(table, key, cell.epoch - 1, current - cost, None, now_ns)
 

@@ -298,18 +298,22 @@ class Table(LimitState):
         except Reentry:
             self.put_off(partial(Table.correct, self, key, epoch, difference, at=at))
 
-    def refund(self, key: str, cost: int, kind: str | None = None) -> None:
-        """Gives back the cost of a request that this node has charged at any time, as far as it still counts."""
+    def refund(self, key: str, cost: int, kind: str | None = None, *, newest: bool = False) -> None:
+        """Gives back the cost of a request that this node has charged at any time, as far as it still counts.
+
+        With `newest`, the request was charged just now: the algorithms in which each charge expires by itself give its
+        charge back, and not the oldest one.
+        """
         cost = self.check_correction(self.cost_of(cost, kind))
         if type(key) is not str:
             key = plain_key(key, self.kernel.key_bytes_max)
         try:
-            self.lock.run(_refund, self, key, cost * self.unit, self.now_ns())
+            self.lock.run(_refund, self, key, cost * self.unit, newest, self.now_ns())
         except Reentry:
-            self.put_off(self._refund_now, key, cost)
+            self.put_off(self._refund_now, key, cost, newest)
 
-    def _refund_now(self, key: str, cost: int) -> None:
-        self.refund(key, cost)
+    def _refund_now(self, key: str, cost: int, newest: bool) -> None:
+        self.refund(key, cost, newest=newest)
         self.tell(key)
 
     def take_at_once(self, key: str, cost: int, held: HeldSlots) -> bool:
@@ -626,5 +630,5 @@ def _correct(table: Table, key: str, epoch: int, difference: int, at: Mark | Non
     correct_at(home_of(table, key), key, epoch, difference, at, now_ns)
 
 
-def _refund(table: Table, key: str, cost: int, now_ns: int) -> None:
-    refund_at(home_of(table, key), key, cost, now_ns)
+def _refund(table: Table, key: str, cost: int, newest: bool, now_ns: int) -> None:
+    refund_at(home_of(table, key), key, cost, now_ns, newest=newest)
