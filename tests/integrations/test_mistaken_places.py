@@ -435,7 +435,7 @@ def test_a_limit_on_messages_that_no_websocket_asks_is_logged(caplog: pytest.Log
 
     assert not unasked.asked
     assert 1 == len(caplog.records)
-    assert "none has asked the limit 'unasked' about a message" in caplog.text
+    assert "none has asked the limit 'unasked' about one" in caplog.text
     assert "write async for text in messages(socket)" in caplog.text
 
 
@@ -522,6 +522,36 @@ def test_a_middleware_twice_is_logged_by_the_first_request_after_the_startup(cap
     assert [200, 200, 429] == statuses(ask_asgi(app, times=3))
 
     assert 1 == caplog.text.count("is inside of another one with the same limit")
+
+
+@pytest.mark.parametrize("texts", [[], ["x"]], ids=["idle", "busy with the first message"])
+def test_websockets_that_have_asked_about_no_message_yet_are_no_mistake(
+    texts: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Many may be open at once in which nothing was said, or whose first message waits for something else."""
+    limits = FastapiLimits("memory://")
+    app = fastapi_with(limits)
+    messages = limits.messages("5/minute")
+    loaded = asyncio.Event()
+
+    @app.websocket("/")
+    async def echo(socket: fastapi.WebSocket) -> None:
+        await socket.accept()
+        async for _ in socket.iter_text():
+            await loaded.wait()
+            await messages.check(socket)
+
+    async def all_at_once() -> None:
+        open_ones = [asyncio.create_task(converse(app, websocket_scope("/"), *texts)) for _ in range(3 * SOCKETS_MAX)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        loaded.set()
+        await asyncio.gather(*open_ones)
+
+    asyncio.run(all_at_once())
+
+    assert bool(texts) == messages.asked
+    assert [] == _logged(caplog)
 
 
 def test_a_limited_blueprint_that_no_application_has_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -268,12 +268,14 @@ class _Fields:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":  # noqa: PLR1714  # half as long as to look into a set
             return self.app(scope, receive, send)
+        app = self.app
         if not self._looked or self._misuse.made or kind == "websocket":  # all routes exist by now
             again, self._looked = self._looked, True
             self._misuse.look(scope, again=again)
             receive = self._misuse.receiving(scope, receive) if kind == "websocket" else receive
+            app = self._misuse.reading(app) if kind == "websocket" else app
         decided = scope[DECIDED] = Decided()
-        return serve_deciding(self.app, scope, receive, send, decided)
+        return serve_deciding(app, scope, receive, send, decided)
 
 
 class _RefusedDependency(Response):

@@ -22,14 +22,14 @@ from reconverge.limiter.awaiting import Undecided
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
-    from reconverge.integrations.asgi.sending import Receive, Scope
+    from reconverge.integrations.asgi.sending import App, Message, Receive, Scope, Send
 
 logger = logging.getLogger("reconverge")
 
 WRITE = "write @app.get(path, dependencies=[Depends(limits('5/minute'))])"
 
 SOCKETS_MAX: Final = 10
-"""A limit on messages is logged if it has decided about no message after so many websockets."""
+"""A limit on messages is logged if it has decided about no message after so many websockets that had some."""
 
 
 class Dependency:
@@ -158,17 +158,40 @@ class Misuse:
             self._log_late()
         else:
             self._log(scope.get("app"))
-        if self._messages and scope["type"] == "websocket":
-            self._log_unread()
+
+    def reading(self, app: App) -> App:
+        """Returns `app`, or one that also counts the websockets that end after a message, while a limit is unasked.
+
+        An idle websocket shows nothing, nor does one whose endpoint is busy with a message and may yet ask about it.
+        """
+        if not self._messages:
+            return app
+
+        async def read(scope: Scope, receive: Receive, send: Send) -> None:
+            has_received = False
+
+            async def receive_noting() -> Message:
+                nonlocal has_received
+                message = await receive()
+                has_received = has_received or message["type"] == "websocket.receive"
+                return message
+
+            try:
+                await app(scope, receive_noting, send)
+            finally:
+                if has_received:
+                    self._log_unread()
+
+        return read
 
     def _log_unread(self) -> None:
         """After `SOCKETS_MAX` websockets, logs a warning for each limit on messages that has decided about none."""
         self._messages = [each for each in self._messages if not each.asked]
         self._sockets += 1
-        if self._sockets > SOCKETS_MAX:
+        if self._sockets >= SOCKETS_MAX:
             for each in self._messages:
                 logger.warning(
-                    "reconverge: of the first %d websockets, none has asked the limit %r about a message; if it is to"
+                    "reconverge: %d websockets have had messages, and none has asked the limit %r about one; if it is to"
                     " limit theirs, write async for text in messages(socket) in their endpoint",
                     SOCKETS_MAX,
                     each.name,
