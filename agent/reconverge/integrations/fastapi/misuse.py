@@ -191,8 +191,8 @@ class Misuse:
         if self._sockets >= SOCKETS_MAX:
             for each in self._messages:
                 logger.warning(
-                    "reconverge: %d websockets have had messages, and none has asked the limit %r about one; if it is to"
-                    " limit theirs, write async for text in messages(socket) in their endpoint",
+                    "reconverge: %d websockets have had messages, and none has asked the limit %r about one; if it is"
+                    " to limit theirs, write async for text in messages(socket) in their endpoint",
                     SOCKETS_MAX,
                     each.name,
                 )
