@@ -124,6 +124,17 @@ def test_the_hub_serves_nodes_that_ask_at_one_moment_by_name() -> None:
     assert not search.found.counterexamples
 
 
+@in_python
+def test_it_does_not_matter_which_names_that_have_gone_were_of_one_process() -> None:
+    """A restored process goes on under another name, as does the one that has taken a dead one's place."""
+    search = Search(Exploration("first hit", 4, "strict at nodes", asking=False, grain="coarse"), faults_max=3)
+    place = {event.name: number for number, event in enumerate(search.events)}
+    stories = (("rests long 0", "is restored 0", "leaves 0"), ("rests long 0", "dies 0", "is restored 0", "leaves 0"))
+    first, again = (bytes(place[name] for name in story) for story in stories)
+
+    assert search._follow(first) == search._follow(again)
+
+
 def test_a_lease_that_ends_and_is_renewed_in_one_event_is_noticed_by_the_observer() -> None:
     """Work of a node whose lease has ended may run beside new work, also if the node has a new lease by then."""
     case = case_of("slots", 2, "strict", "coarse", 10.0)

@@ -319,8 +319,10 @@ def _number_departed(world: SmallWorld, shard: Any, names: dict[str, int], lates
         name = min(departed, key=rank) if len(departed) > 1 else departed[0]
         departed.remove(name)
         names[name] = len(names)
-        names.setdefault(name.rpartition(".")[0], len(names))
-        names.setdefault(_process_of(name), len(names))
+        # A number is used up even if the owner has one already. Otherwise later numbers would show which names are of
+        # one process, which nothing reads.
+        for owner in (name.rpartition(".")[0], _process_of(name)):
+            names[owner if owner not in names else f"{owner} of {name}"] = len(names)
 
 
 def _process_of(name: str) -> str:
