@@ -42,6 +42,7 @@ from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.config import load
 from reconverge.integrations.customer_links import customer_token
 from reconverge.integrations.decorators import limited
+from reconverge.integrations.django import RateLimitMiddleware as DjangoMiddleware
 from reconverge.integrations.django import exempt as django_exempt
 from reconverge.integrations.django import limit as django_limit
 from reconverge.integrations.django.cache import ReconvergeCache
@@ -882,6 +883,7 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "django key": (lambda: DJANGO("5/minute", key="ip", block=True), ("key='ip'", "key_func")),
     "django key by position": (lambda: DJANGO("5/minute", by_ip), ("by_ip", "key_func=")),
     "django setting": (lambda: _django(LIMIT="5/minute"), ("LIMIT", "did you mean 'LIMITS'?")),
+    "django throttle": (_any(DjangoMiddleware), ("belongs into MIDDLEWARE", "write a throttle class")),
     "django client": (lambda: _django(LIMITS="5/minute", HUB=redis.Redis()), ("HUB", "URL")),
 }
 

@@ -688,3 +688,19 @@ def test_a_collector_that_no_registry_has_is_logged_at_its_end(caplog: pytest.Lo
     assert 1 == len(told)
     assert "a collector, AgentCollector, ends, and no registry has got it" in told[0]
     assert "write registry.register(AgentCollector(agent))" in told[0]
+
+
+def test_messages_of_a_websocket_that_is_not_accepted_are_an_error_that_says_so() -> None:
+    """The first thing that a websocket receives is no message, but the wish to connect."""
+    limits = FastapiLimits("memory://")
+    messages = limits.messages("2/minute")
+    app = fastapi.FastAPI()
+    limits.install(app)
+
+    @app.websocket("/")
+    async def chat(socket: fastapi.WebSocket) -> None:
+        async for _ in messages(socket):
+            pass
+
+    with pytest.raises(RuntimeError, match=r"write await socket\.accept\(\) before async for"):
+        asyncio.run(converse(app, websocket_scope("/"), "hi"))

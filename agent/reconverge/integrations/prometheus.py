@@ -12,6 +12,7 @@ once a second, and whichever worker is scraped returns those of all.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from itertools import accumulate
@@ -24,7 +25,9 @@ from reconverge.hooks import Look, SilentHooks
 from reconverge.integrations.metrics import LIMITS_MAX, METRICS, RESULTS, Labels, Metric, Readings
 from reconverge.integrations.misplaced import warn_if_unread
 from reconverge.runtime.durations import BOUNDS_S, Durations
+from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.runtime.owner import Owned, this_process
+from reconverge.runtime.siblings import one_of_several
 from reconverge.stats import AgentStats
 
 try:
@@ -35,6 +38,8 @@ try:
     from prometheus_client.utils import floatToGoString
 except ImportError as error:
     raise MissingExtra("metrics for Prometheus", "prometheus-client", "prometheus") from error
+
+logger = logging.getLogger("reconverge")
 
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable of prometheus-client that names the folder of the workers' files."""
@@ -100,6 +105,8 @@ class WorkerMetrics(SilentHooks):
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY, limits_max: int = LIMITS_MAX) -> None:
         _check_files()
+        self._made_in = os.getpid()
+        self._logged = Owned(LoggedOnce, whose=this_process)
         self._readings = Readings(limits_max)
         self._metrics = {metric.name: (metric, _written(metric, registry)) for metric in METRICS}
         self._counted: Owned[dict[tuple[str, Labels], float]] = Owned(dict, whose=this_process)
@@ -108,6 +115,7 @@ class WorkerMetrics(SilentHooks):
     def looked(self, event: Look, /) -> None:
         if not self._counted.get() and _is_idle(event.stats):
             return
+        self._log_lonely()
         readings = self._readings.of(event.stats, event.health)
         for metric, written in self._metrics.values():
             if isinstance(written, Histogram):
@@ -120,6 +128,20 @@ class WorkerMetrics(SilentHooks):
                     child.set(reading.value)
                 else:
                     child.inc(self._risen(metric.name, reading.labels, reading.value))
+
+    def _log_lonely(self) -> None:
+        """Logs a warning, once in a process, if other workers write metrics too and nothing adds them up."""
+        if FOLDER in os.environ or not self._logged.get().is_new():
+            return
+        forked = os.getpid() != self._made_in
+        several = one_of_several() or ("one that was forked after WorkerMetrics was made" if forked else None)
+        if several is not None:
+            logger.warning(
+                "reconverge: this process is %s, and %s is not set, so each worker shows its own numbers alone; set it"
+                " to an empty folder in the environment of the server",
+                several,
+                FOLDER,
+            )
 
     def _risen(self, name: str, labels: Labels, value: float) -> float:
         written = self._counted.get()

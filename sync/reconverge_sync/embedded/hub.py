@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from reconverge.hub.report import Answer, Batch, Totals
 from reconverge.runtime.locks import new_lock
 from reconverge_sync.embedded import supervisor
 from reconverge_sync.embedded.diagnose import diagnose_embedded
-from reconverge_sync.embedded.supervisor import find_redis_server
+from reconverge_sync.embedded.supervisor import VARIABLE, find_redis_server
 from reconverge_sync.redis.hub import RedisHub
 from reconverge_sync.redis.usage import RedisUsage
 
@@ -79,6 +80,9 @@ class EmbeddedHub:
                 "hub", redacted(url), "has an invalid name; use up to 64 letters, digits and _.-, and no dot at first"
             )
         self._binary = find_redis_server()
+        if os.environ.get(VARIABLE) and shutil.which(self._binary) is None:
+            problem = "is no program that can be run; name a redis-server, or unset it to use the system's"
+            raise InvalidSetting(VARIABLE, os.environ[VARIABLE], problem)
         self.directory = directory_of(name)
         self._redis = RedisHub(self.url, settings, certainly_new=(self.directory / "fresh").exists)
         self._users: IO[str] | None = None

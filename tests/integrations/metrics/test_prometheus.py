@@ -142,6 +142,23 @@ def test_workers_write_down_what_collectors_read() -> None:
     assert {metric.name.removesuffix("_total") for metric in METRICS} == {family.name for family in registry.collect()}
 
 
+def test_workers_without_a_folder_are_told_once_that_nothing_adds_them_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process alone needs no folder; nor does one whose siblings are unknown."""
+    several: list[str | None] = [None, "one of 3 workers of gunicorn", "one of 3 workers of gunicorn"]
+    monkeypatch.setattr("reconverge.integrations.prometheus.one_of_several", lambda: several[0])
+    for _ in range(2):
+        agent = Agent("memory://", clock=ManualClock(start=0))
+        with hooked(agent, WorkerMetrics(registry=CollectorRegistry())):
+            agent.limit("login", "2/minute").allow("ada")
+            agent.look()
+            agent.look()
+        del several[0]
+
+    assert 1 == caplog.text.count("PROMETHEUS_MULTIPROC_DIR is not set, so each worker shows its own numbers alone")
+
+
 def test_a_folder_that_is_named_too_late_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """By then prometheus-client has chosen to write no files; without a folder, workers may be a single process."""
     WorkerMetrics(registry=CollectorRegistry())

@@ -60,6 +60,14 @@ LIMITED: Final[WeakSet[_LimitedView]] = WeakSet()
 """All uses of the decorator `limit` in this process."""
 
 
+_OF_MIDDLEWARE: Final = {
+    "get_response": (
+        "is missing: this class belongs into MIDDLEWARE, and is no throttle class; for Django REST framework write a"
+        " throttle class, as docs/recipes shows"
+    )
+}
+
+
 class RateLimitMiddleware:
     """Limits the requests to a Django project by the setting RECONVERGE, under WSGI and under ASGI.
 
@@ -70,6 +78,7 @@ class RateLimitMiddleware:
     sync_capable = True
     async_capable = True
 
+    @with_advice(_OF_MIDDLEWARE)
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
         self._waits = iscoroutinefunction(get_response)

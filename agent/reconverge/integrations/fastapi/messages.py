@@ -113,6 +113,11 @@ class SocketMessages:
             message = await socket.receive()
             if message["type"] == "websocket.disconnect":
                 return
+            if message["type"] == "websocket.connect":
+                raise RuntimeError(
+                    f"the limit {self.name!r} was asked about messages of a websocket that is not accepted yet; "
+                    "write await socket.accept() before async for text in messages(socket)"
+                )
             if not await self.check(socket):
                 await socket.close(self._close_code, "rate limit")
                 return
