@@ -75,6 +75,7 @@ FASTAPI: Any = FastapiLimits
 FLASK: Any = FlaskLimits
 AIOHTTP: Any = AiohttpLimits
 DJANGO: Any = django_limit
+DJANGO_MIDDLEWARE: Any = DjangoMiddleware
 EXEMPT: Any = django_exempt
 RULE: Any = Rule
 ASGI: Any = AsgiMiddleware
@@ -883,7 +884,7 @@ FRAMEWORKS: dict[str, tuple[Callable[[], object], Words]] = {
     "django key": (lambda: DJANGO("5/minute", key="ip", block=True), ("key='ip'", "key_func")),
     "django key by position": (lambda: DJANGO("5/minute", by_ip), ("by_ip", "key_func=")),
     "django setting": (lambda: _django(LIMIT="5/minute"), ("LIMIT", "did you mean 'LIMITS'?")),
-    "django throttle": (_any(DjangoMiddleware), ("belongs into MIDDLEWARE", "write a throttle class")),
+    "django throttle": (DJANGO_MIDDLEWARE, ("belongs into MIDDLEWARE", "write a throttle class")),
     "django client": (lambda: _django(LIMITS="5/minute", HUB=redis.Redis()), ("HUB", "URL")),
 }
 
