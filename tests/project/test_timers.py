@@ -46,6 +46,7 @@ NO_PAUSES: Final = {
     "LEASE_TIMEOUTS_MIN": "a bound of a setting",
     "LEASE_US": "of the batch that tries a hub out",
     "LEASE_WINDOWS": "a number of windows",
+    "NO_BANS": "a sentence",
     "NODES_LEASE_NS": "never",
     "PAUSES_MAX": "a number of keys",
     "PENDING_MAX": "a number of customers",

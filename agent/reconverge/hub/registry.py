@@ -99,7 +99,7 @@ def scheme_of(url: str) -> str:
         elif isinstance(url, str) and url[:1].isspace() and scheme.strip():
             problem = "has a blank at its beginning, which is no part of a URL; leave it out"
         raise InvalidSetting("hub", shown, problem)
-    comment = re.search(r"[ \t]+#", url)
+    comment = re.search(r"[ \t]#", url)
     if comment is not None or url.endswith((" ", "\t", "\xa0")):
         what = "a blank at its end, which is" if comment is None else "a comment behind it, which is"
         raise InvalidSetting("hub", redacted(url), f"has {what} no part of a URL; leave it out")
