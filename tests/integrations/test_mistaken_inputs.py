@@ -446,6 +446,10 @@ OBJECTS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: CollectorRegistry().register(_any(AgentCollector)),
         ("AgentCollector", "is a class", "register an object: AgentCollector(agent)"),
     ),
+    "option of TLS": (
+        lambda: Agent("redis://localhost:6379/0?ssl_ca_certs=/etc/ca.crt"),
+        ("ssl_ca_certs", "options of TLS belong to rediss://"),
+    ),
     "slot of a rate": (lambda: _any(limit("5/minute")).slot("ada"), ("'login'", "no slots", "agent.concurrency")),
     "rate of slots": (lambda: _any(slots()).allow("ada"), ("'allow'", "in progress", "with limiter.slot(key)")),
     "called dependency": (called_dependency, ("leave the last () out",)),

@@ -17,7 +17,7 @@ import flask
 import grpc
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 from prometheus_client import CollectorRegistry
 
 from reconverge import Agent, InvalidSetting
@@ -704,3 +704,29 @@ def test_messages_of_a_websocket_that_is_not_accepted_are_an_error_that_says_so(
 
     with pytest.raises(RuntimeError, match=r"write await socket\.accept\(\) before async for"):
         asyncio.run(converse(app, websocket_scope("/"), "hi"))
+
+
+def test_an_aiohttp_application_that_starts_already_takes_no_limits() -> None:
+    """Its startup handlers are called when its lists cannot be changed any more."""
+    app = web.Application()
+
+    async def install(app: web.Application) -> None:
+        AiohttpLimits("2/minute", agent="memory://").install(app)
+
+    app.on_startup.append(install)
+
+    async def start() -> None:
+        async with TestServer(app):
+            pass
+
+    with pytest.raises(InvalidSetting, match=r"has begun to serve.*call limits\.install"):
+        asyncio.run(start())
+
+
+def test_a_request_in_the_place_of_an_aiohttp_socket_is_an_error() -> None:
+    """Both stand in one call, in an order that is easily mistaken."""
+    socket: Any = make_mocked_request("GET", "/ws")
+    messages = AiohttpLimits(agent="memory://").messages("2/minute")
+
+    with pytest.raises(InvalidSetting, match=r"write messages\(request, socket\)"):
+        asyncio.run(anext(messages(web.WebSocketResponse(), socket)))  # type: ignore[arg-type]

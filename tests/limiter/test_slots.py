@@ -103,6 +103,14 @@ def test_a_forked_child_gives_back_none_of_its_parents_slots(render: SlotLimiter
     assert (True, 1) == (slot.held, _in_use(render))
 
 
+def test_a_slot_that_is_awaited_tells_of_the_block(render: SlotLimiter) -> None:
+    """Python would only say that it cannot be awaited."""
+    slot: Any = render.slot("ada")
+
+    with pytest.raises(TypeError, match=r"is not awaited; write: async with limiter\.slot\(key\) as slot"):
+        slot.__await__()
+
+
 def test_neither_kind_of_limiter_has_methods_of_the_other(render: SlotLimiter) -> None:
     """A limit on work in progress has no method that charges without a slot, and a rate has no slots."""
     login = Agent("memory://").limit("login", "5/minute")

@@ -214,7 +214,9 @@ def test_a_limit_that_is_declared_later_obeys(shop: ShopNodes) -> None:
         late.limit("login", "60/hour")
 
 
-def test_what_cannot_be_obeyed_is_told_and_the_rest_is_obeyed(shop: ShopNodes) -> None:
+def test_what_cannot_be_obeyed_is_told_and_the_rest_is_obeyed(
+    shop: ShopNodes, caplog: pytest.LogCaptureFixture
+) -> None:
     """A window that this node does not have, and a pace for which its leases are too short."""
     for agent in shop.agents:
         agent.limit("search", "5/minute warmup 5s")
@@ -228,6 +230,9 @@ def test_what_cannot_be_obeyed_is_told_and_the_rest_is_obeyed(shop: ShopNodes) -
     (unfit, _) = (known_by(agent).unfit for agent in shop.agents)
     assert ["login", "sync_interval"] == sorted(unfit)
     assert "has another window than" in unfit["login"]
+    shop.interval()
+    follows = "does not follow what is published for the limit 'login': has another window than"
+    assert len(shop.agents) == caplog.text.count(follows), "once on each node"
 
 
 def test_a_limit_may_have_an_interval_of_its_own(shop: ShopNodes) -> None:

@@ -79,6 +79,15 @@ class Overrides:
             self._log_capped(limiter, override.limit)
         if problems:
             self._unfit[name] = "; ".join(problems)
+            self._log_unfit(name)
+
+    def _log_unfit(self, name: str) -> None:
+        """Logs once that published settings of a limit are not in force on this node."""
+        problem = self._unfit[name]
+        if self._logged.is_new((name, problem)):
+            logger.warning(
+                "reconverge: this node does not follow what is published for the limit %r: %s", name, problem
+            )
 
     def _log_capped(self, limiter: Limiter, published: str | None) -> None:
         """Logs once that a published quota is not in force because the limit was declared without a cap."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeAlias
 
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
 from reconverge.errors import InvalidSetting, LeaseEnded
@@ -130,6 +130,12 @@ class Slot(Unique):
             )
         self._seen = True
         return self.cost > 0 or (decision is not None and decision.allowed and _lets_all_in(decision))
+
+    if not TYPE_CHECKING:  # a type checker reports the missing method
+
+        def __await__(self) -> NoReturn:
+            """Raises TypeError: a slot is held for a block."""
+            raise TypeError(f"a slot of {self._door.name!r} is not awaited; write: async with {REMEDY}")
 
     def acquire(self) -> Self:
         """Requests the slot on the calling thread. Then `bool(slot)` and `decision` show the result.

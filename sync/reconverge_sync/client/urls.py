@@ -37,6 +37,8 @@ def read_query(query: str, known: Iterable[str], refuse: Callable[[str], Invalid
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in names:
             known = f"known: {', '.join(names)}" if names else "it has none"
+            if name.startswith("ssl_"):
+                known = f"{known}; options of TLS belong to rediss:// and mqtts://"
             raise refuse(f"{UNKNOWN_OPTION}: {ascii(name)[1:-1][:SHOWN_MAX]}; {known}")
         if not value:
             raise refuse(f"has no value for {name}; write {name}=..., or leave it out")

@@ -113,7 +113,7 @@ class Limits(LimitsOfApp):
             raise InvalidSetting("app", app, "is not an aiohttp.web.Application; write limits.install(app)")
         if self.middleware in app.middlewares and self.add_fields in app.on_response_prepare:
             return  # a second middleware would charge each request twice
-        if app.middlewares.frozen:
+        if app.middlewares.frozen or app.on_startup.frozen:
             problem = "has begun to serve, and takes no middleware any more; call limits.install(app) where it is made"
             raise InvalidSetting("app", app, problem)
         app.middlewares.insert(0, self.middleware)
@@ -286,6 +286,8 @@ class Messages:
 
     async def __call__(self, request: web.Request, socket: web.WebSocketResponse) -> AsyncIterator[WSMessage]:
         """Yields the messages of an open websocket, and closes the websocket when a message is refused."""
+        if not isinstance(socket, web.WebSocketResponse):
+            raise InvalidSetting("socket", socket, "is no WebSocketResponse; write messages(request, socket)")
         async for message in socket:
             if not await self.check(request):
                 await socket.close(code=self._close_code, message=b"rate limit")
