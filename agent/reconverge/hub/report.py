@@ -34,7 +34,13 @@ AT_HUB = 2**30
 the cost of the waiting requests; see `CellAnswer.allowance`."""
 FLOATS = 2**30
 """Added to ASKS in a report about a bucket whose free capacity the hub keeps (AT_HUB). The hub then adds to its own
-bucket the node's charges since its last report, and `previous`: what has drained of the returned allowance since."""
+bucket the node's charges since its last report, and `previous`: what has drained of the returned allowance since.
+
+In a report about a fixed window, it means that the node does not begin the next window with `base` while it hears the
+hub: either it has no base, or its base is a sealed share; see SEALED."""
+SEALED = 2**29
+"""Added to `nodes` beside AT_HUB if `base`, in the answer about a fixed window, is a sealed share: with it the node
+begins only windows that begin while the hub is silent. The hub sends it only in answer to a report with FLOATS."""
 WAITING_MAX = FLOATS - 1
 """The largest cost of waiting requests in a report."""
 
@@ -131,9 +137,9 @@ class CellReport(NamedTuple):
     many microseconds any of them may still count."""
     allowance: int
     base: int
-    """For fixed windows, the allowance with which the node begins the next window. For sliding windows, the node's
-    sealed share, which it may use if the hub falls silent. For charges with dates, for how many microseconds certainly
-    none of them expires."""
+    """For fixed windows, the allowance with which the node begins the next window, or its sealed share (FLOATS). For
+    sliding windows, the node's sealed share, which it may use if the hub falls silent. For charges with dates, for
+    how many microseconds certainly none of them expires."""
     overdraft: int
     """The amount by which the node may exceed its allowance while the fleet is calm."""
     need_milli: int
@@ -166,7 +172,7 @@ class CellReport(NamedTuple):
 
     @property
     def floats(self) -> bool:
-        """Returns whether the key is a bucket of which the node holds only what the hub last granted; see FLOATS."""
+        """Returns whether the node holds only what the hub last granted, or begins no window with its base (FLOATS)."""
         return self.asks and self.asked >= ASKS + FLOATS
 
     @property
@@ -252,7 +258,8 @@ class CellAnswer(NamedTuple):
     needs_milli: int
     demand_milli: int
     nodes: int
-    """How many nodes need this key, plus AT_HUB if the hub keeps its free capacity; NOT_TAKEN if it has no room."""
+    """How many nodes need this key, plus AT_HUB if the hub keeps its free capacity, plus SEALED if `base` is a share of
+    a fixed window; NOT_TAKEN if the hub has no room for the key."""
     last_demand: int
     """The cost of all requests on all nodes in the window before, admitted or not."""
     window_demand: int

@@ -139,6 +139,8 @@ class ReportedMeter(Protocol):
 class TimeOfCells(Protocol):
     """The methods of `algorithms.edges.Edges` that reports need: they move a key's counts into the present window."""
 
+    by_charge: bool
+
     def advance(self, cell: Cell, now_ns: int, /) -> None: ...
     def set_until(self, cell: Cell, now_ns: int, /) -> None: ...
     def set_room(self, cell: Cell, spare: int, /) -> None: ...
@@ -304,6 +306,7 @@ class Cell(Headroom):
         "reported_ns",
         "reserved",
         "reset_us",
+        "sealed",
         "shard",
         "share",
         "silent",
@@ -365,6 +368,8 @@ class Cell(Headroom):
         # The allowances.
         self.allowance = 0
         self.base = 0
+        self.sealed = False
+        """Whether `base`, of a fixed window, is a sealed share: what the node may use while the hub is silent."""
         self.overdraft = 0
         self.capacity = table.capacity
 
@@ -553,12 +558,12 @@ def keeps_no_allowance(cell: Cell) -> bool:
 
 def begins_with_base(cell: Cell) -> bool:
     """Returns whether the node begins the key's next window with an allowance (`base`) of more than 0."""
-    return cell.base > 0 and cell.table.meter.aligned
+    return cell.base > 0 and cell.table.meter.aligned and not cell.sealed
 
 
 def has_share(cell: Cell) -> bool:
     """Returns whether the key's `base` is a sealed share: what the node may use while the hub is silent, not before."""
-    return cell.base > 0 and cell.table.meter.fades and not cell.shard.alone
+    return cell.base > 0 and (cell.table.meter.fades or cell.sealed) and not cell.shard.alone
 
 
 def low_water(table: Limited, headroom: int) -> int:

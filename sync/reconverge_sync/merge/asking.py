@@ -65,11 +65,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, floor
 
-from reconverge.hub.report import AT_HUB, CellAnswer, CellReport
+from reconverge.hub.report import AT_HUB, SEALED, CellAnswer, CellReport
 from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.granting import raise_base
 from reconverge_sync.merge.ledger import DEPARTED, Entry, Floating, LedgerCell, LimitRule
-from reconverge_sync.merge.sealing import raise_share
+from reconverge_sync.merge.sealing import lacks_share, raise_share
 
 SMALL = 8
 """The hub grants a key to single requests, not by allowances in advance, if the capacity is fewer requests than this
@@ -175,8 +175,10 @@ class HubAsk:
         """Returns whether all entries must be read to find out whether there is room for the waiting cost.
 
         They must be read if the allowances of all nodes leave too little room, while their use in the sliding window
-        leaves some.
+        leaves some. In a fixed window they are read to find the node's share.
         """
+        if rule.fixed and self.sealing:
+            return lacks_share(cell, entry)
         waiting = self.report.waiting
         if waiting == 0 or not rule.sliding:
             return False
@@ -201,10 +203,10 @@ class HubAsk:
         The cell's sums must not contain the node's `entry` during the call.
         """
         report = self.report
-        if not self.small:
-            raise_base(cell, entry, report, rule, small_allowances=small_allowances)
         if self.sealing:
-            self.share = entry.base if self.floating is None else raise_share(cell, entry, report, self.floating)
+            self.share = entry.base if self.floating is None else raise_share(cell, entry, report, rule, self.floating)
+        elif not self.small:
+            raise_base(cell, entry, report, rule, small_allowances=small_allowances)
         self._grant(cell, node, entry, rule, hub_us, cell.capacity + lent)
 
     def grant_shares(self, cell: LedgerCell, node: str, entry: Entry, rule: LimitRule, hub_us: int) -> None:
@@ -248,5 +250,10 @@ class HubAsk:
             allowance = min(entry.current + self.granted, answer.capacity)
         elif rule.bucket:
             allowance = min(self.granted, answer.allowance)
-        base = min(self.share, answer.base) if rule.sliding else 0 if self.small else answer.base
-        return answer._replace(allowance=allowance, base=base, current=current, nodes=answer.nodes + AT_HUB)
+        base = answer.base
+        if rule.sliding or self.sealing:
+            base = min(self.share, base)
+        elif self.small or entry.sealed:
+            base = 0
+        nodes = answer.nodes + AT_HUB + (SEALED if rule.fixed and self.sealing else 0)
+        return answer._replace(allowance=allowance, base=base, current=current, nodes=nodes)

@@ -108,6 +108,8 @@ def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRu
     need = entry.need_milli / 1000
     if not rule.fixed or rule.slots or report.epoch != cell.epoch or entry.need_milli == 0:
         return
+    if entry.base > 0 and entry.sealed:
+        return  # a share goes back before a base is granted: the answer that unseals it may be lost
     share = need / ((cell.needs_milli + entry.need_milli) / 1000)
     if report.asked > 0 or own * share >= 1:
         # Only for a node in this window: a node that has yet to open it would open it with the base in this answer.
@@ -115,6 +117,7 @@ def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRu
         if small_allowances:
             start = min(start, ceil(headroom_max(need, own)))
         entry.base += max(0, min(start - entry.base, own - cell.bases - entry.base))
+        entry.sealed = False
 
 
 def _raise_overdraft(cell: LedgerCell, entry: Entry, rule: LimitRule, capacity: int, *, small_allowances: bool) -> None:

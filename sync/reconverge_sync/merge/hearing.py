@@ -8,6 +8,7 @@ from reconverge.hub.report import CellReport
 from reconverge_sync.merge import bounds
 from reconverge_sync.merge.bounds import Fill
 from reconverge_sync.merge.ledger import Entry, LedgerCell, LimitRule
+from reconverge_sync.merge.sealing import says_sealed
 
 
 def follow_reset(cell: LedgerCell, report: CellReport, rule: LimitRule, hub_us: int) -> CellReport:
@@ -44,6 +45,7 @@ def lower(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule) -
         entry.allowance = min(report.allowance, entry.allowance)
     entry.vouchers = 0  # the node gives unused vouchers back, and used ones are in its counts
     entry.base = min(report.base, entry.base)
+    entry.sealed = says_sealed(report, rule)
 
 
 def take_counts(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, hub_us: int, fill: Fill) -> None:

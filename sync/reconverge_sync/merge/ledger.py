@@ -271,6 +271,8 @@ class Entry:
     """The lease of these allowances in microseconds, if it is shorter than the node's own lease; else 0."""
     vouchers: int = 0
     """The part of the allowance that was granted to single requests that asked; see `floats`."""
+    sealed: bool = False
+    """Whether the node of a fixed window's key has no `base`, or has it as a sealed share; see `merge/sealing.py`."""
 
     def floats(self, rule: LimitRule) -> bool:
         """Returns whether the node's allowance floats: is only an upper bound, which falls as the node's use fades.
@@ -297,8 +299,11 @@ class Entry:
             self.allowance = min(self.allowance, used + self.vouchers)
         self.debt = min(self.debt, max(0, used - self.allowance))
 
-    def catch_up(self, rule: LimitRule, cell: LedgerCell) -> None:
-        """Moves the entry into the key's present window, and clears its use from before the key's last reset."""
+    def catch_up(self, rule: LimitRule, cell: LedgerCell, *, closed: bool = False) -> None:
+        """Moves the entry into the key's present window, and clears its use from before the key's last reset.
+
+        A fixed window begins with the base; with nothing if the base is a sealed share that is certainly `closed`.
+        """
         steps = cell.epoch - self.epoch
         if steps != 0:
             self.window_demand = 0
@@ -307,7 +312,7 @@ class Entry:
                 # in it.
                 keeps = rule.first_hit and self.epoch < 0 and abs(cell.epoch) - self.seen_us < rule.window_us
                 self.current = self.current if keeps else 0
-                self.allowance, self.debt, self.ask = max(self.base, self.current), 0, 0
+                self.allowance, self.debt, self.ask = max(0 if closed else self.base, self.current), 0, 0
             elif rule.sliding:
                 self.previous = self.current if steps == 1 else 0
                 self.current = 0
@@ -366,6 +371,7 @@ class Entry:
             self.current += max(0, held - used)
             self.allowance = max(used, held)
         self.base = self.overdraft = self.debt = self.need_milli = self.ask = self.demand_milli = self.vouchers = 0
+        self.sealed = False
 
     def fold(self, other: Entry, rule: LimitRule) -> None:
         """Adds the counts of `other`, the entry of a node that has departed, to this entry of departed nodes."""
@@ -488,8 +494,8 @@ class LedgerCell:
     def roll(self, rule: LimitRule, epoch: int) -> None:
         """Opens the window `epoch` in place of the key's present one.
 
-        In a fixed window the allowances start from the nodes' bases (allowances for a next window); in a sliding
-        window, `current` becomes `previous`.
+        In a fixed window the allowances start from the nodes' bases (allowances for a next window), of which the next
+        scan takes out sealed shares that are closed; in a sliding window, `current` becomes `previous`.
         """
         if rule.first_hit:
             ended_us = -self.epoch if self.epoch < 0 else self.epoch + rule.window_us

@@ -87,9 +87,11 @@ from reconverge_sync.merge.sealing import (
     Openings,
     heard,
     is_apart,
+    is_closed,
     may_have_opened,
     may_have_share,
     opened_before,
+    says_sealed,
     seals,
     set_aside,
 )
@@ -306,12 +308,12 @@ class LedgerShard:
             report, fill = within_fill(cell, entry, report, rule)
             self._welcome(cell, entry, batch, report, rule, hub_us, fill)
         else:
-            entry.catch_up(rule, cell)
+            entry.catch_up(rule, cell, closed=self._is_closed(cell, batch.node, entry, rule))
             cell.count(entry, -1)
             self._set_aside(cell, batch.node, entry, rule, hub_us)
             report, fill = within_fill(cell, entry, report, rule)
             lower(cell, entry, report, rule)
-        if seals(rule) and is_apart(self.nodes[batch.node], cell.begins_us(rule)):
+        if rule.sliding and seals(rule) and is_apart(self.nodes[batch.node], cell.begins_us(rule)):
             set_aside(entry, cell, rule, hub_us)
         take_counts(cell, entry, report, rule, hub_us, fill)
         entry.lease_us = rule.own_lease_us(batch)
@@ -350,11 +352,15 @@ class LedgerShard:
     ) -> HubAsk | None:
         """Returns what a node asks for, if the hub keeps the key; None if it grants the node allowances in advance."""
         nodes = nodes_of(cell, self.live, batch.sequence)
-        if entry.base > 0 and seals(rule) and self._learning(cell, batch, rule, hub_us):
+        if entry.base > 0 and _is_share(entry, rule) and self._learning(cell, batch, rule, hub_us):
             nodes = max(nodes, 2)  # others held the rest, and may be cut off
         if batch.leaving or not stays_at_hub(cell, nodes, entry, report, rule, hub_us, rule.pace_us(batch)):
             return None
-        asked = HubAsk(report, small=is_small(cell, nodes), sealing=seals(rule) and may_have_share(batch))
+        small = is_small(cell, nodes)
+        sealing = seals(rule) and may_have_share(batch)
+        if rule.fixed:  # other keys begin windows with bases
+            sealing = sealing and report.floats and (small or entry.base > 0)
+        asked = HubAsk(report, small=small, sealing=sealing)
         asked.move_in(cell, entry, rule, hub_us, fill)
         return asked
 
@@ -377,7 +383,7 @@ class LedgerShard:
         # A grant to a node that leaves, or forgets the key, would be lost.
         learns = self._learning(cell, batch, rule, hub_us)
         # A share that went back while the hub learns would be lost: no other node can be given it.
-        kept = entry.base if learns and seals(rule) and may_have_share(batch) and not batch.leaving else 0
+        kept = entry.base if learns and _is_share(entry, rule) and may_have_share(batch) and not batch.leaving else 0
         if asked is not None:
             asked.share = kept
         if grants and not (batch.leaving or forgotten):
@@ -404,8 +410,9 @@ class LedgerShard:
         cell.note_dates(entry, rule)
         if asked is not None:
             answer = asked.with_ask(answer, entry, rule)
-        elif rule.sliding:
-            answer = answer._replace(base=min(kept, answer.base))  # beside an allowance a node needs no share
+        elif rule.sliding or entry.sealed:
+            # Beside an allowance a node needs no share.
+            answer = answer._replace(base=min(kept, answer.base) if rule.sliding else 0)
         if forgotten or (entry.empty(rule) and not (asked is not None and rule.bucket)):
             cell.count(entry, -1)
             del cell.entries[batch.node]
@@ -419,21 +426,25 @@ class LedgerShard:
     def _unsure(self, cell: LedgerCell, rule: LimitRule) -> bool:
         """Returns whether other nodes may use sealed shares that the cell's sum of allowances does not contain."""
         begins_us = cell.begins_us(rule)
-        if cell.bases == 0 or cell.scanned_us >= begins_us or not seals(rule):
-            return False
+        if rule.fixed or cell.bases == 0 or cell.scanned_us >= begins_us or not seals(rule):
+            return False  # at the beginning of a fixed window, the sum contains all shares
         return self.openings is None or self.openings.possible(begins_us, rule.window_us)
 
     def _set_aside(self, cell: LedgerCell, name: str, entry: Entry, rule: LimitRule, hub_us: int) -> None:
         """Counts a node's sealed share as its allowance if the node may have begun to use it."""
-        if entry.base == 0 or not seals(rule):
+        if entry.base == 0 or rule.fixed or not seals(rule):
             return
         record = self.nodes.get(name)
-        if record is None or may_have_opened(record, entry, cell.begins_us(rule), rule.window_us):
+        if record is None or may_have_opened(record, entry, cell.begins_us(rule), rule):
             set_aside(entry, cell, rule, hub_us)
+
+    def _is_closed(self, cell: LedgerCell, name: str, entry: Entry, rule: LimitRule) -> bool:
+        """Returns whether the node begins the cell's window without its base."""
+        return entry.epoch != cell.epoch and is_closed(self.nodes.get(name), entry, cell, rule)
 
     def _bring_up(self, cell: LedgerCell, name: str, entry: Entry, batch: Batch, rule: LimitRule, hub_us: int) -> None:
         """Changes the entry of a node, or that of all departed nodes, to its state at `hub_us`."""
-        entry.catch_up(rule, cell)
+        entry.catch_up(rule, cell, closed=self._is_closed(cell, name, entry, rule))
         entry.expire(rule, hub_us)
         if name == DEPARTED:
             entry.fade(rule, cell, hub_us)
@@ -475,8 +486,10 @@ class LedgerShard:
         """
         entry.allowance, entry.overdraft = report.allowance, report.overdraft
         entry.base = 0 if rule.dated else report.base
+        entry.sealed = says_sealed(report, rule)
         if rule.fixed and report.epoch < cell.epoch:
-            entry.allowance = report.base  # the node has yet to open this window, and will start from there
+            # The node has yet to open this window, and will start from there.
+            entry.allowance = 0 if is_closed(self.nodes[batch.node], entry, cell, rule) else report.base
         if rule.bucket and report.floats:
             cell.pour(rule, 0, hub_us, fill, least=1000 * cell.capacity)
             entry.current = report.current
@@ -501,7 +514,7 @@ class LedgerShard:
 
         No use from before the loss of data counts any more then, and what other nodes may hold fits beside the shares.
         """
-        if not rule.strict or self.born_us == ADOPTED_US:
+        if rule.fixed or not rule.strict or self.born_us == ADOPTED_US:
             return False
         if hub_us < self.born_us + rule.counts_for_us + learning_us(batch, rule, lost=False) + self.grace_us:
             return False
@@ -580,11 +593,15 @@ class LedgerShard:
         return floating
 
 
+def _is_share(entry: Entry, rule: LimitRule) -> bool:
+    return seals(rule) and (rule.sliding or entry.sealed)
+
+
 def _let_go(
     cell: LedgerCell, entry: Entry, rule: LimitRule, hub_us: int, until_us: int, record: NodeRecord | None
 ) -> None:
     """Ends the entry of a departed node. If it held allowances, it may have used them until `until_us`."""
-    if seals(rule) and opened_before(record, until_us):
+    if rule.sliding and seals(rule) and opened_before(record, until_us):
         set_aside(entry, cell, rule, hub_us)
     held = entry.allowance > 0 or entry.overdraft > 0
     idle_us = until_us if held else entry.seen_us

@@ -10,7 +10,7 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # quota. If each used a fixed part always, most of the quota would be refused while the hub is there.
 #
 # How it works. With the answers about a key that it keeps, the hub gives a node a sealed share of the key, in
-# `Entry.base` (which in fixed windows holds the allowance for the next window). All shares and all allowances that
+# `Entry.base` (in fixed windows it may also be the allowance for the next window). All shares and all allowances that
 # outlast a window sum to the capacity at most. A share is worth nothing while its node hears the hub. It opens, that
 # is, becomes the node's allowance, in a window W if the window before W began long enough after `heard_us`, the hub's
 # time in the last answer that the node has received:
@@ -31,9 +31,16 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # when it came back (`back_us`). An entry that was not reported since counts as opened in the windows that began in that
 # time, and in the window after each, in which that use fades (and one more, as a clock may be fast).
 #
-# Only sliding windows of clock time have shares, and only up to SEALED_WINDOW_MAX_S: a share of a longer window would
-# not open before the lease ends. A node gets a share from the second request for a key on, so that a key that is asked
-# for once costs no message to give the share back.
+# Fixed windows. Use ends with its window, so both rules are about `begin(W)` in place of `begin(W - 1)`. A node decides
+# once, when it enters W, and so does the ledger (`Entry.catch_up`): a record that arrives later shows nothing else
+# about W. When a window begins the sums contain all shares, until a scan takes out the closed ones. Nodes also begin
+# windows with bases that are not sealed. What an entry's base is follows the node's reports alone (`Entry.sealed`): a
+# node with a base reports no FLOATS, and gets no share before the base has gone back; a node with a share gets no base
+# before that has gone back. So an answer that is lost leaves a node with what the ledger has, or with less.
+#
+# Only windows of clock time have shares, and only up to SEALED_WINDOW_MAX_S, so none of a calendar: a share of a longer
+# window would not open before the lease ends. A node gets a share from the second request for a key on, so that a key
+# that is asked for once costs no message to give the share back.
 
 from __future__ import annotations
 
@@ -55,7 +62,13 @@ AHEAD_US = 1_000_000
 
 def seals(rule: LimitRule) -> bool:
     """Returns whether nodes may have sealed shares of the limit's keys."""
-    return rule.sliding and rule.bounded and rule.window_us <= SEALED_WINDOW_MAX_S * 1_000_000
+    by_the_clock = rule.sliding or (rule.fixed and not (rule.slots or rule.first_hit))
+    return by_the_clock and rule.bounded and rule.window_us <= SEALED_WINDOW_MAX_S * 1_000_000
+
+
+def says_sealed(report: CellReport, rule: LimitRule) -> bool:
+    """Returns whether the node begins no window with its base while it hears the hub: it has none, or a share."""
+    return rule.fixed and report.floats and seals(rule)
 
 
 def heard(record: NodeRecord | None, batch: Batch, hub_us: int) -> NodeRecord:
@@ -88,15 +101,25 @@ def is_apart(record: NodeRecord, begins_us: int) -> bool:
     return _opens_us(record) <= begins_us
 
 
-def may_have_opened(record: NodeRecord, entry: Entry, begins_us: int, window_us: int) -> bool:
+def may_have_opened(record: NodeRecord, entry: Entry, begins_us: int, rule: LimitRule) -> bool:
     """Returns whether use of a share that the node may have opened can count in the window from `begins_us` on."""
     if is_apart(record, begins_us):
         return True
-    if entry.seen_us >= record.back_us:
-        return False  # closed by an answer that the node has heard, or reported since
-    # A share that opened in a window did so because the one before began in that time. Its use fades in the one after.
-    windows = (begins_us - steps * window_us for steps in range(3))
+    # Closed by an answer that the node has heard, or reported since. In a fixed window that answer does not close it,
+    # as it may be about a report of the window before.
+    if entry.seen_us >= record.back_us + rule.fixed:
+        return False
+    # A share that opened in a sliding window did so because the one before began in that time. Its use fades in the one
+    # after.
+    windows = (begins_us - steps * rule.window_us for steps in range(1 if rule.fixed else 3))
     return any(record.apart_from_us <= each < record.apart_until_us for each in windows)
+
+
+def is_closed(record: NodeRecord | None, entry: Entry, cell: LedgerCell, rule: LimitRule) -> bool:
+    """Returns whether a node certainly begins the cell's fixed window without its base, which is a sealed share."""
+    if not entry.sealed or record is None or not seals(rule):
+        return False
+    return not may_have_opened(record, entry, cell.begins_us(rule), rule)
 
 
 def opened_before(record: NodeRecord | None, until_us: int) -> bool:
@@ -119,7 +142,13 @@ def may_have_share(batch: Batch) -> bool:
     return SEALED_INTERVALS * batch.interval_us <= SEALED_AFTER_S * 1_000_000
 
 
-def raise_share(cell: LedgerCell, entry: Entry, report: CellReport, others: Floating) -> int:
+def lacks_share(cell: LedgerCell, entry: Entry) -> bool:
+    """Returns whether `raise_share` may change the share of the node, whose `entry` the cell's sums do not contain."""
+    part = cell.capacity // (cell.active + 1)
+    return entry.base > part + 1 or (entry.base <= part and cell.bases + entry.base < cell.capacity)
+
+
+def raise_share(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, others: Floating) -> int:
     """Raises the node's share to an equal part for each node that needs the key. Returns the share to answer.
 
     The cell's sums must not contain the node's `entry` during the call, and `others` is of a scan in the same merge. If
@@ -132,9 +161,10 @@ def raise_share(cell: LedgerCell, entry: Entry, report: CellReport, others: Floa
     part = cell.capacity // (len(others.shares) + 1)
     if cell.capacity > part + sum(max(part, share) for share in others.shares):
         part += 1
-    # Allowances that float end with their window; all others last, and so does a share.
-    lasting = cell.allowances + cell.debts - others.held
-    entry.base = max(entry.base, min(part, cell.capacity - cell.bases - lasting))
+    # Allowances that float, and those of fixed windows, end with their window; all others last, and so does a share.
+    lasting = cell.allowances + cell.debts - others.held if rule.sliding else 0
+    if rule.sliding or report.epoch == cell.epoch:  # the ledger has counted the old share in the cell's window
+        entry.base = max(entry.base, min(part, cell.capacity - cell.bases - lasting))
     return min(entry.base, part)
 
 

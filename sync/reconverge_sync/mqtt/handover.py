@@ -205,8 +205,10 @@ def _entry(item: Item) -> tuple[str, Entry]:
     node = item[0]
     numbers: dict[str, Any] = dict(zip(_ENTRY, item[1:], strict=True))
     _check(is_text(node) and (node == DEPARTED or len(node) > 1))
+    is_sealed = numbers.pop("sealed")
+    _check(type(is_sealed) is bool)
     _check(all(is_sum(number, signed=name in _SIGNED) for name, number in numbers.items()))
-    return node, Entry(**numbers)
+    return node, Entry(**numbers, sealed=is_sealed)
 
 
 def _list(value: Any) -> Item:

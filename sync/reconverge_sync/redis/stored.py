@@ -71,6 +71,7 @@ def _cell(stored: Fields) -> LedgerCell:
         if field in (SUMS, LOANS):
             continue
         said = _numbers(packed, ENTRY, least=LEAST[1])
+        said["sealed"] = said.get("sealed", 0) != 0
         name = DEPARTED if field == DEPARTED_FIELD else str(field, "utf-8")
         cell.entries[name] = Entry(said.pop("epoch"), said.pop("reset_us", 0), **said)
     return cell

@@ -141,8 +141,8 @@ class Edges:
         measure(cell)
         if has_share(cell):
             cell.at_hub = True  # it closes with the window in which it was opened
-        if floats(cell):
-            cell.allowance = 0  # it was granted for a window that has another number now
+        if floats(cell) or (has_share(cell) and self._table.meter.aligned):
+            cell.allowance = 0  # it was granted, or opened, for a window that has another number now
         self._table.meter.rebase(cell, now_ns)
         cell.epoch = self._number(self._hub_ns(cell, now_ns))
         self.anchor(cell, now_ns)
@@ -181,10 +181,10 @@ class Edges:
         """Returns the use in the current and the previous window that a reset leaves: only if the window began later.
 
         This node may hear of a reset windows later, and may have used its sealed share since (what it may use while the
-        hub is silent). Only a sliding window keeps such use; other limits forget all use.
+        hub is silent). Without a share, only a sliding window keeps such use.
         """
         table = self._table
-        if not table.meter.fades or cell.shard.alone:
+        if cell.shard.alone or not (table.meter.fades or has_share(cell)):
             return 0, 0
         reset_ns, begins_ns = reset_us * MICROSECOND_NS, cell.epoch * table.window_ns
         current = cell.used if reset_ns <= begins_ns else 0
@@ -241,4 +241,5 @@ class Edges:
         cell.fleet_used = 0.0
         cell.comfortable = False
         cell.back_off_ns = 0
-        cell.low_water = low_water(table, cell.base if table.meter.aligned else 0 if floats(cell) else cell.allowance)
+        begins = cell.base * (not cell.sealed) if table.meter.aligned else 0 if floats(cell) else cell.allowance
+        cell.low_water = low_water(table, begins)

@@ -30,11 +30,16 @@ class FixedWindow(CellMeter):
     leaves_in_use = True
 
     def __init__(self, limit: Limit) -> None:
-        self.idle_ns = limit.window_ns
+        self._window_ns = self.idle_ns = limit.window_ns
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
-        """Sets the count to zero, and the allowance to `cell.base`, the allowance with which each window begins."""
-        cell.allowance = cell.base
+        """Sets the count to zero, and the allowance to `cell.base`, the allowance with which each window begins.
+
+        A sealed share is the allowance only in a window that began long enough after the hub's last answer, so that the
+        hub has set the share aside (`merge/sealing.py`).
+        """
+        opens = not cell.sealed or epoch * self._window_ns >= cell.shard.opens_us * MICROSECOND_NS
+        cell.allowance = cell.base if opens else 0
         cell.counted = 0
         cell.used = 0
         cell.epoch = epoch

@@ -41,7 +41,7 @@ forget_window(const Terms *terms, Cell *cell, i64 steps)
     cell->fleet_used = 0.0;
     cell->comfortable = false;
     cell->back_off_ns = 0;
-    cell->low_water = low_water_for(cell->allowance);
+    cell->low_water = low_water_for(terms->kind == FIXED && cell->sealed ? 0 : cell->allowance);
 }
 
 static void
@@ -50,7 +50,7 @@ open_window(const Terms *terms, Cell *cell, i64 steps, i64 epoch)
     switch (terms->kind) {
     case FIXED:
         cell->used = cell->counted = 0;
-        cell->allowance = cell->base;
+        cell->allowance = !cell->sealed || (i128)epoch * terms->window_ns >= (i128)cell->shard->opens_us * 1000 ? cell->base : 0;
         cell->others_current = 0;
         break;
     case SLIDING:

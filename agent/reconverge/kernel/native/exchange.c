@@ -170,7 +170,9 @@ lower_allowances(const Terms *terms, Cell *cell, i64 used, double need)
     if (terms->small_allowances) {
         start = smaller(start, headroom_max(need, (double)cell->capacity));
     }
-    if (terms->kind == FIXED && needs > 0 && start < BASE_SLACK * (double)cell->base) {
+    if (cell->sealed) {
+        cell->base = asks(terms, cell) ? cell->base : 0;
+    } else if (terms->kind == FIXED && needs > 0 && start < BASE_SLACK * (double)cell->base) {
         cell->base = (i64)ceil(start);
     }
     if (cell->overdraft > 0) {
@@ -188,9 +190,10 @@ lower_allowances(const Terms *terms, Cell *cell, i64 used, double need)
 static i64
 said_asked(const Terms *terms, const Cell *cell, bool hits_only)
 {
-    if (asks(terms, cell)) {
+    if (asks(terms, cell) || (cell->sealed && cell->base > 0)) {
         i64 waiting = hits_only && cell->waiting == 0 ? cell->ask : cell->waiting;
-        return ASKS + (pooled(terms, cell) ? FLOATS : 0) + at_most(waiting, WAITING_MAX);
+        bool floats = terms->kind == FIXED ? cell->sealed || cell->base == 0 : pooled(terms, cell);
+        return ASKS + (floats ? FLOATS : 0) + at_most(waiting, WAITING_MAX);
     }
     return at_most(cell->asked, FORGOTTEN - 1);
 }
@@ -447,9 +450,9 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
         cell->allowance = 0; /* the hub granted it beside the use that is forgotten now */
     }
     cell->reset_us = reset_us;
-    /* Use of sliding windows that began after the reset stays: a sealed share may have been used meanwhile. */
+    /* Use of windows that began after the reset stays: a sealed share may have been used meanwhile. */
     i128 begins_ns = (i128)cell->epoch * store->terms.window_ns, reset_ns = (i128)reset_us * 1000;
-    bool kept = store->terms.kind == SLIDING && !cell->shard->alone;
+    bool kept = (store->terms.kind == SLIDING || has_share(&store->terms, cell)) && !cell->shard->alone;
     cell->used = cell->counted = kept && reset_ns <= begins_ns ? cell->used : 0;
     cell->previous = kept && reset_ns <= begins_ns - store->terms.window_ns ? cell->previous : 0;
     cell->level = 0;
@@ -526,6 +529,10 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
     if (cell->at_hub) {
         lowered.nodes -= AT_HUB;
     }
+    bool sealed = cell->at_hub && answer->nodes >= SEALED;
+    if (sealed) {
+        lowered.nodes -= SEALED;
+    }
     bool floating = floats(terms, cell), same_epoch = answer->epoch == cell->epoch;
     i64 raised = answer->allowance - (floating ? report->current : report->allowance);
     if (same_epoch || !(terms->kind == FIXED || floating)) {
@@ -537,6 +544,7 @@ apply_answer(Cell *cell, const Report *report, const Answer *answered, i64 heard
         }
     }
     cell->base = answer->base;
+    cell->sealed = sealed;
     bool ahead = terms->kind == FIXED && answer->epoch > cell->epoch;
     cell->overdraft = ahead ? at_most(answer->overdraft, cell->overdraft) : answer->overdraft;
     cell->capacity = at_most(answer->capacity, terms->capacity);

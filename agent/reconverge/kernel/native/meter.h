@@ -102,14 +102,14 @@ floats(const Terms *terms, const Cell *cell)
 static inline bool
 begins_with_base(const Terms *terms, const Cell *cell)
 {
-    return cell->base > 0 && terms->kind == FIXED;
+    return cell->base > 0 && terms->kind == FIXED && !cell->sealed;
 }
 
 /* Whether the base is a sealed share, with which no window begins while the node hears the hub. */
 static inline bool
 has_share(const Terms *terms, const Cell *cell)
 {
-    return cell->base > 0 && terms->kind == SLIDING && !cell->shard->alone;
+    return cell->base > 0 && (terms->kind == SLIDING || cell->sealed) && !cell->shard->alone;
 }
 
 /* ------------------------------------------------------------------ buckets */

@@ -31,6 +31,7 @@ typedef __int128 i128; /* amounts in cost times nanoseconds do not fit into 64 b
 #define ASKS ((i64)1 << 31)
 #define AT_HUB ((i64)1 << 30)
 #define FLOATS ((i64)1 << 30)
+#define SEALED ((i64)1 << 29)
 #define WAITING_MAX (FLOATS - 1)
 #define SECOND_NS 1000000000LL
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
@@ -194,7 +195,8 @@ extern PyType_Spec Shard_spec, Tally_spec, Kernel_spec;
 #define CELL_AMOUNTS(X) X(level) X(stored) X(credit) X(late)
 #define CELL_RATES(X) X(fleet_used) X(fleet_needs) X(fleet_demand) X(demand)
 #define CELL_MARKS(X)                                                                                                \
-    X(held) X(unconfirmed) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub) X(denied) X(comfortable)
+    X(held) X(unconfirmed) X(urgent) X(taken) X(fresh) X(leaving) X(doubted) X(at_hub) X(sealed) X(denied)          \
+    X(comfortable)
 
 #define DECLARE_FIELD(name, first) i64 name;
 #define DECLARE_AMOUNT(name) i128 name;

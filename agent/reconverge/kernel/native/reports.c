@@ -495,8 +495,8 @@ rebase(Store *store, Cell *cell, i64 now_ns)
     if (has_share(&store->terms, cell)) {
         cell->at_hub = true; /* it closes with the window in which it was opened */
     }
-    if (floats(&store->terms, cell)) {
-        cell->allowance = 0; /* it was granted for a window that now has another number */
+    if (floats(&store->terms, cell) || (store->terms.kind == FIXED && has_share(&store->terms, cell))) {
+        cell->allowance = 0; /* it was granted, or opened, for a window that now has another number */
     }
     cell->epoch = (i64)floor_div(now_ns + cell->shard->offset_ns, store->terms.window_ns);
     if (enter_window(store, cell, now_ns) < 0) {

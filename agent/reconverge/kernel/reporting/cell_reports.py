@@ -67,7 +67,17 @@ from math import ceil, exp, floor
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS, SECOND_NS, seconds
 from reconverge.hub.headroom import NEED_MARGIN, headroom_max, is_plenty, overdraft_max, slack_kept
-from reconverge.hub.report import ASKS, AT_HUB, FLOATS, FORGOTTEN, NOT_TAKEN, WAITING_MAX, CellAnswer, CellReport
+from reconverge.hub.report import (
+    ASKS,
+    AT_HUB,
+    FLOATS,
+    FORGOTTEN,
+    NOT_TAKEN,
+    SEALED,
+    WAITING_MAX,
+    CellAnswer,
+    CellReport,
+)
 from reconverge.kernel.cell import (
     DEMAND_MAX,
     Cell,
@@ -197,10 +207,19 @@ def _said_asked(cell: Cell, hits_only: bool) -> int:
     request has asked since the last report (`hits_only`), a refused request counts as waiting, because it may come
     again.
     """
-    if _asks(cell):
+    if _asks(cell) or (cell.sealed and cell.base > 0):
         waiting = cell.ask if hits_only and not cell.waiting else cell.waiting
-        return ASKS + (FLOATS if cell.at_hub and cell.table.meter.bucket else 0) + min(waiting, WAITING_MAX)
+        return ASKS + (FLOATS if _floats(cell) else 0) + min(waiting, WAITING_MAX)
     return min(cell.asked, FORGOTTEN - 1)
+
+
+def _floats(cell: Cell) -> bool:
+    """Returns whether a report that asks has FLOATS: about a bucket at the hub, or fixed windows without a base."""
+    table = cell.table
+    if not table.meter.aligned:
+        return cell.at_hub and table.meter.bucket
+    by_the_clock = not (table.meter.slots or table.edges.by_charge or table.calendar)
+    return by_the_clock and (cell.sealed or cell.base == 0)
 
 
 def _asks(cell: Cell) -> bool:
@@ -244,9 +263,7 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     report, answer = table.edges.follow(cell, report, answer, now_ns)
     answer = as_lowered(cell, answer)
     same_epoch = answer.epoch == cell.epoch
-    cell.at_hub = report.asks and answer.nodes >= AT_HUB
-    if cell.at_hub:
-        answer = answer._replace(nodes=answer.nodes - AT_HUB)
+    answer, sealed = _take_marks(cell, report, answer)
     raised = answer.allowance - (report.current if floats(cell) else report.allowance)
     if same_epoch or not (table.meter.aligned or floats(cell)):
         cell.allowance = answer.allowance
@@ -254,6 +271,8 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
         cell.allowance = 0
         if raised > 0:  # a grant for a window that is over goes back, and waiting requests ask again
             request_early(cell, now_ns)
+    cell.base = min(cell.base, answer.base)  # first: an exception may follow, and no share may be without its seal
+    cell.sealed = sealed
     cell.base = answer.base
     # For a later window, other nodes may have given back allowances that they have used in this one.
     ahead = table.meter.aligned and answer.epoch > cell.epoch
@@ -283,6 +302,16 @@ def apply_answer(cell: Cell, report: CellReport, answer: CellAnswer, heard_ns: i
     cell.room = -1
     if not _falls_silent(cell, report, headroom, now_ns, same_epoch=same_epoch):
         _promise_follow_up(cell, report, headroom, now_ns)
+
+
+def _take_marks(cell: Cell, report: CellReport, answer: CellAnswer) -> tuple[CellAnswer, bool]:
+    """Stores whether the hub keeps the key. Returns the answer without the marks, and whether its base is a share."""
+    cell.at_hub = report.asks and answer.nodes >= AT_HUB
+    if not cell.at_hub:
+        return answer, False
+    nodes = answer.nodes - AT_HUB
+    sealed = nodes >= SEALED
+    return answer._replace(nodes=nodes - SEALED if sealed else nodes), sealed
 
 
 def _back_off(cell: Cell, answer: CellAnswer, raised: int) -> None:
@@ -548,7 +577,9 @@ def _lower_allowances(cell: Cell, used: int, need: float) -> None:
     start = cell.capacity * share
     if table.small_allowances:
         start = min(start, headroom_max(need, cell.capacity, table.unit))
-    if table.meter.aligned and needs > 0 and start < BASE_SLACK * cell.base:
+    if cell.sealed:
+        cell.base = cell.base if _asks(cell) else 0
+    elif table.meter.aligned and needs > 0 and start < BASE_SLACK * cell.base:
         cell.base = ceil(start)
     if cell.overdraft > 0:
         part = cell.capacity * table.policy.overshoot_milli // 1000 // cell.nodes

@@ -129,11 +129,11 @@ end
 -- Whether the node forgets the key with the current report.
 local forgotten = false
 -- A field of the current entry; it is here because a function can capture sixty variables of outer ones at most.
-local entry_vouchers = 0
+local entry_vouchers, entry_sealed = 0, 0
 -- Of a request for a quota that is kept at the hub: whether the report has one, whether the quota is small, the cost
 -- that waits, and the cost that was granted.
 local at_hub, small, waiting, granted, report_floats = false, false, 0, 0, false
-local sealed = 0 -- the node's sealed share, as it is answered
+local sealed = 0 -- the node's sealed share, as it is answered; false if the hub deals out none
 -- Of a bucket: the cell's vouchers, and the hub's own bucket, which is the entry of the departed nodes. `spare_milli`
 -- is how much more could have drained of it since the last merge than it held, at the rate of `rule.spare_share`.
 local cell_vouchers, cell_pooled, cell_carry_milli, spare_milli = 0, 0, 0, 0
@@ -229,7 +229,9 @@ local function rule_of(limit)
   made.may_be_silent = silence_us >= INTERVALS_MIN * made.interval_us
   made.overdrafts = floor(made.own * made.overshoot_milli / 1000)
   local SEALED_WINDOW_MAX_S -- from hub/headroom.py
-  made.seals = made.kind == SLIDING and made.overshoot_milli >= 0 and made.window_us <= SEALED_WINDOW_MAX_S * 1000000
+  made.seals = made.kind == SLIDING or made.kind == FIXED and not (made.slots or made.first_hit)
+  made.seals = made.seals and made.overshoot_milli >= 0 and made.window_us <= SEALED_WINDOW_MAX_S * 1000000
+  made.sets_aside = made.seals and made.kind == SLIDING -- fixed windows begin with what is set aside
   return made
 end
 
@@ -349,16 +351,24 @@ local function read_entry(packed)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
-    entry_current_until_us, entry_previous_until_us, entry_lease_us, entry_vouchers = unpack_(packed)
+    entry_current_until_us, entry_previous_until_us, entry_lease_us, entry_vouchers, entry_sealed = unpack_(packed)
   if not entry_reset_us then
     entry_base, entry_debt, entry_ask, entry_ask_since_us, entry_reset_us = entry_base or 0, 0, 0, 0, 0
   end
   if not entry_previous_until_us then entry_current_until_us, entry_previous_until_us = 0, 0 end
   if not entry_lease_us then entry_lease_us = 0 end
   if not entry_vouchers then entry_vouchers = 0 end
+  if not entry_sealed then entry_sealed = 0 end
 end
 
 local function written_entry()
+  if entry_sealed ~= 0 then
+    return pack(
+      entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
+      entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity, entry_base,
+      entry_debt, entry_ask, entry_ask_since_us, entry_reset_us,
+      entry_current_until_us, entry_previous_until_us, entry_lease_us, entry_vouchers, entry_sealed)
+  end
   if entry_vouchers ~= 0 then
     return pack(
       entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_overdraft,
@@ -401,7 +411,7 @@ local function new_entry()
   entry_seen_us, entry_current, entry_previous, entry_allowance, entry_base, entry_overdraft = 0, 0, 0, 0, 0, 0
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity = 0, 0, 0, 0
   entry_debt, entry_ask, entry_ask_since_us, entry_current_until_us, entry_previous_until_us = 0, 0, 0, 0, 0
-  entry_lease_us, entry_vouchers = 0, 0
+  entry_lease_us, entry_vouchers, entry_sealed = 0, 0, 0
 end
 
 -- ------------------------------------------------------------------ merge/ledger.py
@@ -419,15 +429,16 @@ local function used_of(current, previous)
   return current + previous
 end
 
--- Brings the entry up to the cell's window and last reset; called if the entry is behind.
-local function catch_up()
+-- Brings the entry up to the cell's window and last reset; called if the entry is behind. A fixed window begins with the
+-- base; with nothing if the base is a sealed share that is certainly `closed`.
+local function catch_up(closed)
   local steps = cell_epoch - entry_epoch
   if steps ~= 0 then
     entry_window_demand = 0
     if fixed then
       local keeps = rule.first_hit and entry_epoch < 0 and abs(cell_epoch) - entry_seen_us < window_us
       entry_current = keeps and entry_current or 0
-      entry_allowance, entry_debt, entry_ask = max(entry_base, entry_current), 0, 0
+      entry_allowance, entry_debt, entry_ask = max(closed and 0 or entry_base, entry_current), 0, 0
     elseif sliding then
       entry_previous = steps == 1 and entry_current or 0
       entry_current = 0
@@ -478,7 +489,7 @@ local function depart(idle_us)
     entry_allowance = max(used, held)
   end
   entry_base, entry_overdraft, entry_debt, entry_need_milli, entry_ask, entry_demand_milli = 0, 0, 0, 0, 0, 0
-  entry_vouchers = 0
+  entry_vouchers, entry_sealed = 0, 0
 end
 
 local function fade()
@@ -583,7 +594,6 @@ end
 
 -- Drains the hub's own bucket up to now; must be called before anything of the cell changes.
 local function drain_pool(key)
-  report_floats = report_asked >= ASKS + FLOATS and report_asked < ASKS + FLOATS + FLOATS
   pool, pool_changed, pool_previous, pool_allowance, pool_window_demand = false, false, 0, 0, 0
   local allowances = cell_allowances - max(0, cell_vouchers)
   local pooled = cell_pooled ~= 0 and read_pool(key)
@@ -673,6 +683,7 @@ local function within(amount, sum, room)
 end
 
 local function cell_answer()
+  local SEALED -- from hub/report.py
   local allowance, base, overdraft, capacity = entry_allowance, entry_base, entry_overdraft, cell_capacity + lent
   local free, reserved = capacity - cell_allowances - cell_debts, cell_reserved
   local current, previous, silent = cell_current, cell_previous, cell_silent
@@ -690,10 +701,13 @@ local function cell_answer()
   if at_hub then
     nodes = cell_active + AT_HUB
     if sliding then allowance = min(entry_current + granted, capacity) elseif bucket then allowance = min(granted, allowance) end
-    if sliding then base = min(sealed, base) elseif small then base = 0 end
+    if sliding or sealed then base = min(sealed, base) elseif small or entry_sealed ~= 0 then base = 0 end
+    if fixed and sealed then nodes = nodes + SEALED end
     if float_held then current = current + float_vouchers end
   elseif sliding then
     base = min(sealed, base)
+  elseif entry_sealed ~= 0 then
+    base = 0
   end
   if bucket then
     current = min(ceil(cell_fill_milli), WHOLE_MAX)
@@ -712,7 +726,7 @@ end
 
 -- ------------------------------------------------------------------ merge/sealing.py
 
-local heard_of, note_opening, opened_before, is_apart, set_aside, open_share, unsure, raise_share
+local heard_of, note_opening, opened_before, set_own_aside, set_aside, open_share, is_closed, unsure, raise_share
 do
   local SEALED_AFTER_S, SEALED_INTERVALS -- from hub/headroom.py
   local sealed_after_us = SEALED_AFTER_S * 1000000
@@ -750,7 +764,7 @@ do
   end
 
   -- Whether a node may open its shares in the cell's window or the next.
-  function is_apart(record)
+  local function is_apart(record)
     return record[6] + sealed_after_us <= cell_epoch * window_us
   end
 
@@ -762,27 +776,37 @@ do
     return true
   end
 
+  -- The same for the batch's node, which may hear no answer.
+  function set_own_aside()
+    if rule.sets_aside and is_apart(batch.record) then set_aside() end
+  end
+
+  -- Whether use of a share that a node may have opened can count in the cell's window.
+  local function may_have_opened(record)
+    if not record or is_apart(record) then return true end
+    local begins_us, from_us, until_us = cell_epoch * window_us, record[7], record[8]
+    if entry_seen_us >= record[9] + (fixed and 1 or 0) then return false end
+    for steps = 0, fixed and 0 or 2 do
+      local each_us = begins_us - steps * window_us
+      if from_us <= each_us and each_us < until_us then return true end
+    end
+    return false
+  end
+
   -- The same for a node whose use of an opened share may count in the cell's window.
   function open_share(record)
-    if entry_base == 0 or not rule.seals then return false end
-    if record then
-      local begins_us, from_us, until_us = cell_epoch * window_us, record[7], record[8]
-      local opened = is_apart(record)
-      if not opened and entry_seen_us < record[9] then
-        for steps = 0, 2 do
-          local each_us = begins_us - steps * window_us
-          opened = opened or from_us <= each_us and each_us < until_us
-        end
-      end
-      if not opened then return false end
-    end
-    return set_aside()
+    return entry_base ~= 0 and rule.sets_aside and may_have_opened(record) and set_aside()
+  end
+
+  -- Whether a node certainly begins the cell's fixed window without its base, which is a sealed share.
+  function is_closed(record)
+    return entry_sealed ~= 0 and rule.seals and not may_have_opened(record)
   end
 
   -- Whether other nodes may have opened shares that the cell's allowances do not contain.
   function unsure()
     local begins_us = cell_epoch * window_us
-    if not rule.seals or cell_bases == 0 or cell_scanned_us >= begins_us then return false end
+    if not rule.sets_aside or cell_bases == 0 or cell_scanned_us >= begins_us then return false end
     return meta.opens_us <= begins_us or begins_us - 2 * window_us < meta.apart_until_us
   end
 
@@ -790,15 +814,16 @@ do
   function raise_share()
     local SEALED_REQUESTS -- from merge/sealing.py
     local shares = rule.shares
-    if SEALED_INTERVALS * batch.interval_us > sealed_after_us then return 0 end
     if not shares then return entry_base end
     local demand = cell_last_demand + cell_window_demand + report_window_demand
     if entry_base == 0 and demand < SEALED_REQUESTS * cell_unit then return 0 end
     local part, whole = floor(cell_capacity / (#shares + 1)), 0
     for _, share in ipairs(shares) do whole = whole + max(part, share) end
     if cell_capacity > part + whole then part = part + 1 end
-    local lasting = cell_allowances + cell_debts - float_held
-    entry_base = max(entry_base, min(part, cell_capacity - cell_bases - lasting))
+    local lasting = sliding and cell_allowances + cell_debts - float_held or 0
+    if sliding or report_epoch == cell_epoch then
+      entry_base = max(entry_base, min(part, cell_capacity - cell_bases - lasting))
+    end
     return min(entry_base, part)
   end
 end
@@ -815,7 +840,8 @@ end
 local function welcome(key)
   if bucket then keep_fill_within_bounds() end
   entry_allowance, entry_base, entry_overdraft = report_allowance, dated and 0 or report_base, report_overdraft
-  if fixed and report_epoch < cell_epoch then entry_allowance = report_base end
+  entry_sealed = fixed and report_floats and 1 or 0
+  if fixed and report_epoch < cell_epoch then entry_allowance = is_closed(batch.record) and 0 or report_base end
   if bucket and report_floats then
     pour(0, 0, 1000 * cell_capacity)
     entry_current = report_current
@@ -832,7 +858,7 @@ local function lower()
   open_share(batch.record)
   if bucket then keep_fill_within_bounds() end
   if report_allowance < entry_allowance and (not fixed or report_epoch == cell_epoch) then entry_allowance = report_allowance end
-  entry_vouchers = 0
+  entry_vouchers, entry_sealed = 0, fixed and report_floats and 1 or 0
   if report_base < entry_base then entry_base = report_base end
 end
 
@@ -908,6 +934,7 @@ do -- Lua allows a function 200 local variables
 
   function raise_base()
     if not fixed or rule.slots or report_epoch ~= cell_epoch or entry_need_milli == 0 then return end
+    if entry_base > 0 and entry_sealed ~= 0 then return end
     local own, need = cell_capacity, entry_need_milli / 1000
     local share = need / ((cell_needs_milli + entry_need_milli) / 1000)
     if report_asked > 0 or own * share >= 1 then
@@ -919,6 +946,7 @@ do -- Lua allows a function 200 local variables
       if start > entry_base then
         entry_base = entry_base + max(0, min(ceil(start) - entry_base, own - cell_bases - entry_base))
       end
+      entry_sealed = 0
     end
   end
 
@@ -990,7 +1018,7 @@ do -- Lua allows a function 200 local variables
     local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP -- from merge/asking.py
     local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
     if batch.sequence <= JOINING then nodes = max(nodes, 2) end
-    if entry_base > 0 and rule.seals and hub_us < max(cell_learn_until_us, rule_learns_until_us) then nodes = max(nodes, 2) end
+    if entry_base > 0 and rule.seals and (sliding or entry_sealed ~= 0) and hub_us < max(cell_learn_until_us, rule_learns_until_us) then nodes = max(nodes, 2) end
     if nodes < 2 or rule.overshoot_milli < 0 then return false end
     if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * cell_unit * window_us then return false end
     small = cell_capacity < SMALL * nodes * cell_unit
@@ -1009,13 +1037,17 @@ do -- Lua allows a function 200 local variables
 
   -- Processes a request for a quota that is kept at the hub. Returns the node's use.
   function hear_ask(key, used)
-    at_hub, waiting, granted, float_held, held, sealed = false, 0, 0, nil, 0, 0
-    rule.shares = nil
+    at_hub, waiting, granted, float_held, held, sealed = false, 0, 0, nil, 0, sliding and 0
+    local SEALED_AFTER_S, SEALED_INTERVALS -- from hub/headroom.py
+    rule.shares, rule.deals = nil, rule.seals and SEALED_INTERVALS * batch.interval_us <= SEALED_AFTER_S * 1000000
+    local deals = rule.deals
+    if fixed then rule.deals = false end -- other keys begin windows with bases
     if report_asked < ASKS or report_asked >= ASKS + FLOATS + FLOATS then return used end
     local reported = (report_asked - ASKS) % FLOATS
     note_cost(reported)
     if batch.leaving or not stays_at_hub() then return used end
     at_hub, waiting = true, reported
+    if fixed then rule.deals = deals and report_floats and (small or entry_base > 0) end
     if not bucket then
       if not rule.slots then entry_ask = 0 end
       return used
@@ -1030,6 +1062,10 @@ end
 
 -- Whether the free capacity can only be found by reading all entries.
 local function needs_all(used)
+  if fixed and rule.deals then
+    local part = floor(cell_capacity / (cell_active + 1))
+    return entry_base > part + 1 or entry_base <= part and cell_bases + entry_base < cell_capacity
+  end
   if waiting == 0 or not sliding then return false end
   local capacity = cell_capacity + lent
   if capacity - cell_allowances - cell_debts - cell_reserved - max(entry_allowance, ceil(used)) >= waiting then return false end
@@ -1069,7 +1105,7 @@ do
   local shortest_lease_us -- of all known nodes; nil until a cell has needed it
   local function knows_shares()
     if rule.overshoot_milli ~= 0 or meta.born_us == 1 then return false end -- 1 is ADOPTED_US in merge/rule.py
-    if hub_us < meta.born_us + rule.counts_for_us + learning_us(rule, false) then return false end
+    if fixed or hub_us < meta.born_us + rule.counts_for_us + learning_us(rule, false) then return false end
     if not shortest_lease_us then
       shortest_lease_us = batch.lease_us
       for _, record in pairs(all_records()) do shortest_lease_us = min(shortest_lease_us, record[4]) end
@@ -1077,14 +1113,13 @@ do
     return hub_us >= cell_learn_until_us - shortest_lease_us
   end
 
-  -- While the hub `learns`, leaves the node its share, and grants no more in all than the shares of known nodes.
+  -- While the hub `learns`, leaves the node its share, and grants no more in all than the shares of known nodes; of a
+  -- fixed window nothing.
   function grant_asked(used, grants, learns)
-    local SEALED_AFTER_S, SEALED_INTERVALS -- from hub/headroom.py
     if not learns then
-      if not small then raise_base() end
-      if rule.seals then sealed = raise_share() end
+      if rule.deals then sealed = raise_share() elseif not small then raise_base() end
       grant_waiting(used, cell_capacity + lent)
-    elseif rule.seals and not batch.leaving and SEALED_INTERVALS * batch.interval_us <= SEALED_AFTER_S * 1000000 then
+    elseif rule.deals and not batch.leaving then
       sealed = entry_base
       if grants and at_hub and entry_base > 0 and knows_shares() then grant_waiting(used, min(cell_capacity, cell_bases + entry_base)) end
     end
@@ -1159,10 +1194,9 @@ local function scan_others(key, fields)
       kept = fields[position + 1]
     elseif name ~= 'g' and name ~= node and name ~= LOANS then
       read_entry(fields[position + 1])
-      local changed = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us
-      if changed then catch_up() end
+      local changed, record = entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us, records[name]
+      if changed then catch_up(is_closed(record)) end
       if dated and expire() then changed = true end
-      local record = records[name]
       if sliding then -- the faded part of a floating allowance, and of a debt, is given back
         local used, allowance, debt = ceil(used_of(entry_current, entry_previous)), entry_allowance, entry_debt
         if entry_vouchers > 0 then entry_allowance = min(allowance, used + entry_vouchers) end
@@ -1180,7 +1214,7 @@ local function scan_others(key, fields)
       local outlived = unheard_us > lives_us and unheard_us > time_to_live(rule, lease_us, interval_us)
       if left and not rule.slots or hub_us - seen_us > lease_us or outlived then
         if left and entry_allowance == 0 and entry_overdraft <= entry_debt then entry_overdraft = 0 end
-        if rule.seals and opened_before(record, seen_us + lease_us) then set_aside() end
+        if rule.sets_aside and opened_before(record, seen_us + lease_us) then set_aside() end
         local held = entry_allowance > 0 or entry_overdraft > 0
         local idle_us = held and seen_us + lease_us or entry_seen_us
         depart(idle_us)
@@ -1245,17 +1279,17 @@ local function scan(key, own)
     entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_base, entry_overdraft
   local need_milli, demand_milli, window_demand, capacity =
     entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity
-  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers =
+  local debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers, is_sealed =
     entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
-    entry_lease_us, entry_vouchers
+    entry_lease_us, entry_vouchers, entry_sealed
   scan_others(key, fields)
   entry_epoch, entry_seen_us, entry_current, entry_previous, entry_allowance, entry_base, entry_overdraft =
     epoch, seen_us, current, previous, allowance, base, overdraft
   entry_need_milli, entry_demand_milli, entry_window_demand, entry_capacity =
     need_milli, demand_milli, window_demand, capacity
   entry_debt, entry_ask, entry_ask_since_us, entry_reset_us, entry_current_until_us, entry_previous_until_us,
-    entry_lease_us, entry_vouchers =
-    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers
+    entry_lease_us, entry_vouchers, entry_sealed =
+    debt, ask, ask_since_us, reset_us, current_until_us, previous_until_us, lease_us, vouchers, is_sealed
 end
 
 local wants_scan
@@ -1403,6 +1437,7 @@ local function keep_within_bounds()
   if report_ask > rule.ask_max then report_ask = 0 end
   if report_demand_milli > SAID_MAX then report_demand_milli = SAID_MAX end
   if report_window_demand > SAID_MAX then report_window_demand = SAID_MAX end
+  report_floats = report_asked >= ASKS + FLOATS and report_asked < ASKS + FLOATS + FLOATS and (bucket or fixed and rule.seals)
 end
 
 -- Whether the report may be a node's last one of a key: it holds nothing and needs nothing, see hub/report.py.
@@ -1529,14 +1564,14 @@ local function merge_cell(key)
   if bucket then drain_pool(key) end
   if heard then
     read_entry(heard)
-    if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up() end
+    if entry_epoch ~= cell_epoch or entry_reset_us < cell_reset_us then catch_up(is_closed(batch.record)) end
     discount()
     lower()
   else
     new_entry()
     welcome(key)
   end
-  if rule.seals and is_apart(batch.record) then set_aside() end
+  set_own_aside()
   local used = take_counts(key)
   lent = 0
   if loans then lent, lasting = lent_by(loans) end
@@ -1670,15 +1705,18 @@ if not hub_us then
   hub_us = time[1] * 1000000 + time[2]
 end
 
-local fields = call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live',
-  'recalls', 'opens', 'apart')
-meta = {
-  generation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
-  swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
-  live = tonumber(fields[8] or 0), recalls = fields[9],
-  opens_us = tonumber(fields[10] or 0), apart_until_us = tonumber(fields[11] or 0),
-}
-local schema = tonumber(fields[5] or 0)
+local schema
+do
+  local fields = call('HMGET', KEYS[1], 'generation', 'born', 'lost', 'swept', 'schema', 'calm', 'stirred', 'live',
+    'recalls', 'opens', 'apart')
+  meta = {
+    generation = fields[1], born_us = tonumber(fields[2] or hub_us), lost = fields[3] == '1',
+    swept_us = tonumber(fields[4] or 0), calm_us = tonumber(fields[6] or 0), stirred_us = tonumber(fields[7] or 0),
+    live = tonumber(fields[8] or 0), recalls = fields[9],
+    opens_us = tonumber(fields[10] or 0), apart_until_us = tonumber(fields[11] or 0),
+  }
+  schema = tonumber(fields[5] or 0)
+end
 if meta.generation and schema > SCHEMA_VERSION then
   return redis.error_reply('RCINVALID the data are of schema ' .. schema .. ', which is newer than ' .. SCHEMA_VERSION)
 end
@@ -1700,8 +1738,8 @@ if not meta.generation or schema < SCHEMA_VERSION then
   call('HSET', KEYS[1], 'generation', meta.generation, 'born', whole_text(meta.born_us),
     'lost', meta.lost and '1' or '0', 'schema', SCHEMA_VERSION)
 end
-local stored = call('HGET', KEYS[2], batch.node)
-local record = stored and unpack_(stored)
+local record = call('HGET', KEYS[2], batch.node)
+record = record and unpack_(record)
 meta.heard_us = record and record[1] or hub_us
 if record and (record[5] == 1 or hub_us - record[1] > record[4]) then
   record[5] = 1

@@ -23,7 +23,7 @@ CELL: Final = (
 ENTRY: Final = (
     "epoch", "seen_us", "current", "previous", "allowance", "overdraft", "need_milli", "demand_milli", "window_demand",
     "capacity", "base", "debt", "ask", "ask_since_us", "reset_us", "current_until_us", "previous_until_us", "lease_us",
-    "vouchers",
+    "vouchers", "sealed",
 )  # fmt: skip
 """The names of the numbers in a node's entry, in the order in which they are packed; numbers at the end may be
 missing."""
