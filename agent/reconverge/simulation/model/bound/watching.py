@@ -7,6 +7,10 @@
 # call of the code may be several steps of the model, in the order of the code: before a node reports, it has entered
 # its window, and dated charges have expired; before a hub merges, it has opened a window, or given up on other names.
 #
+# A sealed share of a fixed window (`merge/sealing.py`) is no base for the model, in cells, messages and the ledger: no
+# window begins with it while its node hears the hub. When a node opens one, or the hub sets one aside, the checks of
+# the run end.
+#
 # Between two calls a node changes by time alone: it enters a window, and charges expire. Any other change between calls
 # is rejected.
 
@@ -14,10 +18,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from reconverge.clock import NEVER_NS
+from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Answer, Batch, CellReport, Status
-from reconverge.kernel.cell import lease_until_ns
+from reconverge.kernel.cell import has_share, lease_until_ns
 from reconverge.simulation.model.bound.states import (
     LONG_AGO,
     BoundKey,
@@ -84,10 +88,16 @@ class NodeWatch:
         return {
             "node.window": max(cell.epoch, int(value_of(scene.node.window))) if self._window else 0,
             "node.allowance": 0 if lapsed else cell.allowance,
-            "node.base": cell.base if self._window and not lapsed else 0,
+            "node.base": cell.base if self._window and not (lapsed or cell.sealed) else 0,
             "node.overdraft": 0 if lapsed else cell.overdraft,
             "node.used": cell.used,
         }
+
+    def _opens_share(self, syncer: Syncer) -> bool:
+        """Returns whether a node has begun its window with a sealed share."""
+        cell = self._cell(syncer)
+        opens_ns = syncer.kernel.shards[0].opens_us * MICROSECOND_NS
+        return cell is not None and has_share(cell) and cell.epoch * self.binding.terms.window_ns >= opens_ns
 
     def _until(self, syncer: Syncer) -> int:
         shard = syncer.kernel.shards[0]
@@ -112,6 +122,8 @@ class NodeWatch:
             binding.reach(window)
             if not is_known(name.any_scene.node.alive):
                 return seen  # it has left, and only makes its last report again
+            if self._opens_share(syncer):
+                raise OutsideAssumption("a sealed share opens")
             binding.step(name, "a node enters a window", {"node.window": window})
         elif self._window and (cell := self._cell(syncer)) is not None and 0 <= cell.epoch < window:
             raise OutsideAssumption("a node's clock goes back by a window")
@@ -198,7 +210,7 @@ class NodeWatch:
         return {
             f"{place}.window": report.epoch if self._window else 0,
             f"{place}.allowance": report.allowance,
-            f"{place}.base": report.base if self._window else 0,
+            f"{place}.base": report.base if self._window and not report.floats else 0,
             f"{place}.overdraft": report.overdraft,
             f"{place}.used": report.current,
         }

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from reconverge.clock import MICROSECOND_NS
-from reconverge.hub.report import Answer, Batch, CellAnswer, CellReport, Status
+from reconverge.hub.headroom import sealed_after_us
+from reconverge.hub.report import AT_HUB, SEALED, Answer, Batch, CellAnswer, CellReport, Status
 from reconverge.kernel import Kernel
 from reconverge.limit.limit import CONCURRENCY, FIRST_HIT, FIXED_WINDOW, Limit
 from reconverge.policies import Policy
@@ -74,6 +75,8 @@ class LedgerSums(NamedTuple):
     entries: Mapping[str, LedgerEntry]
     sums: LedgerEntry
     uncovered: int
+    aside: bool = False
+    """Whether the hub may count a sealed share as the allowance with which its node has begun the window."""
 
 
 class Watch(NodeWatch):
@@ -84,16 +87,27 @@ class Watch(NodeWatch):
         for (name, _, _, key), cell in hub._shards[0].cells.items():
             if name == self._limit and key == self.key:
                 entries = {of: self._entry(cell, entry) for of, entry in cell.entries.items()}
-                sums = LedgerEntry(cell.allowances, cell.bases, cell.overdrafts, cell.debts)
+                shares = sum(entry.base for entry in cell.entries.values() if entry.sealed)
+                sums = LedgerEntry(cell.allowances, cell.bases - shares, cell.overdrafts, cell.debts)
                 window = cell.epoch if self._window else 0
-                return LedgerSums(window, cell.capacity, entries, sums, cell.uncovered)
+                aside = any(self._is_aside(hub, cell, of, entry) for of, entry in cell.entries.items())
+                return LedgerSums(window, cell.capacity, entries, sums, cell.uncovered, aside)
         return None
+
+    def _is_aside(self, hub: Any, cell: Any, of: str, entry: Any) -> bool:
+        if not (entry.sealed and entry.base):
+            return False
+        record, begins_us = hub._shards[0].nodes.get(of), cell.epoch * self.binding.terms.window_ns // MICROSECOND_NS
+        if record is None or record.heard_us + sealed_after_us() <= begins_us:
+            return True
+        return bool(record.apart_from_us <= begins_us < record.apart_until_us)
 
     def _entry(self, cell: Any, entry: Any) -> LedgerEntry:
         """Returns an entry of the cell with the amounts that it has in the cell's present window."""
+        base = entry.base if self._window and not entry.sealed else 0
         if self._window and entry.epoch != cell.epoch:
-            return LedgerEntry(entry.base, entry.base, entry.overdraft, 0)
-        return LedgerEntry(entry.allowance, entry.base if self._window else 0, entry.overdraft, entry.debt)
+            return LedgerEntry(base, base, entry.overdraft, 0)
+        return LedgerEntry(entry.allowance, base, entry.overdraft, entry.debt)
 
     def merged(self, batch: Batch, answer: Answer, before: LedgerSums | None, after: LedgerSums | None) -> None:
         """Makes the model's steps of a hub that has merged a batch; `before` and `after` are its cell then and now."""
@@ -102,6 +116,8 @@ class Watch(NodeWatch):
             return
         if batch.sequence <= name.before_loss:
             raise OutsideAssumption("a batch from before a loss of data arrives after it")
+        if (before is not None and before.aside) or (after is not None and after.aside):
+            raise OutsideAssumption("a sealed share is set aside")
         late = name.late.get(batch.sequence, Ellipsis)
         report = self._report(batch)
         answered = next((cell for each, cell in zip(batch.cells, answer.cells, strict=True) if each is report), None)
@@ -148,7 +164,7 @@ class Watch(NodeWatch):
         return {
             "answer.window": answered.epoch if self._window else 0,
             "answer.allowance": answered.allowance,
-            "answer.base": answered.base if self._window else 0,
+            "answer.base": answered.base if self._window and answered.nodes < AT_HUB + SEALED else 0,
             "answer.overdraft": answered.overdraft,
         }
 
@@ -244,18 +260,19 @@ class Watch(NodeWatch):
         had = before.entries.get(title) if before is not None else None
         has = after.entries.get(title, LedgerEntry())
         entry = name.any_scene.entry
-        least = (report.allowance, report.base, report.overdraft)
+        base = 0 if report.floats else report.base
+        least = (report.allowance, base, report.overdraft)
         if had is not None and is_known(entry.known):
             # The report has lowered the entry, except an allowance of another window and an overdraft in use.
             kept = LedgerEntry(*(int(value_of(getattr(entry, of))) for of in LedgerEntry._fields))
             same = not self._window or report.epoch == after.window
             least = (
                 min(kept.allowance, report.allowance) if same else kept.allowance,
-                min(kept.base, report.base),
+                min(kept.base, base),
                 min(kept.overdraft, max(report.overdraft, has.debt)),
             )
         elif report.epoch < after.window and self._window:
-            least = (report.base, report.base, report.overdraft)
+            least = (base, base, report.overdraft)
         if has.allowance > least[0] or (self._window and has.base > least[1]) or has.overdraft > least[2]:
             awaits = [name for name in self.binding.names.values() if self._is_answered(name)]
             self.binding.ends_wait()
