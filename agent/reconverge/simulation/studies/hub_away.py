@@ -3,7 +3,7 @@
 All nodes are cut off from the hub for OUT_WINDOWS windows. Meanwhile clients ask for twice the limit, at nodes drawn at
 random or always at one node. The figures are the cost that was not admitted, in % of the cost that one central limiter
 admits in the same windows. For comparison there is a static division: each node is a limiter of an equal part of the
-quota, and the first nodes get one more each while there is a rest.
+quota, and the first nodes get one more each while there is a rest. With `--fixed`, the limits have fixed windows.
 
 With `--partly`, the hub is away for some of the nodes, or now and then, or slow, or it fails over without its data. A
 window is exact for the nodes that have the hub if they admit what one central limiter admits to their requests of the
@@ -21,7 +21,7 @@ from itertools import product
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS
-from reconverge.limit.limit import SLIDING_WINDOW, Limit
+from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, Limit
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.simulation.fleet import AskSettings, Fleet
 from reconverge.simulation.pattern import SimulatedArrival, Traffic
@@ -56,12 +56,13 @@ PART_NODES: Final = (4, 8)
 
 @dataclass(frozen=True, slots=True)
 class AwayTask:
-    """A limit per minute, the nodes that share it, where its requests arrive, and the policy."""
+    """A limit per minute, the nodes that share it, where its requests arrive, the policy, and the kind of windows."""
 
     quota: int
     nodes: int
     spread: str
     policy: Policy
+    algorithm: str = SLIDING_WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class AwayRow:
 def measured(task: AwayTask) -> AwayRow:
     """Simulates one task with each of the seeds."""
     faults, windows = (f"cut:all{_OUT}",), CALM_WINDOWS + OUT_WINDOWS + AFTER_WINDOWS
-    experiment = _experiment(task.quota, task.nodes, SPREADS[task.spread], faults, windows)
-    limit = experiment.fleet.limit
+    limit = Limit(task.quota, WINDOW_S, algorithm=task.algorithm)
+    experiment = _experiment(limit, task.nodes, SPREADS[task.spread], faults, windows)
     central, fleet, static = Counter[int](), Counter[int](), Counter[int]()
     over, broken = 0.0, 0
     for seed in SEEDS:
@@ -101,7 +102,7 @@ def measured(task: AwayTask) -> AwayRow:
         for node in range(task.nodes):
             quota = limit.quota // task.nodes + (node < limit.quota % task.nodes)
             if quota > 0:
-                part = Limit(quota, WINDOW_S, algorithm=SLIDING_WINDOW)
+                part = replace(limit, quota=quota)
                 static.update(_admitted(part, [request for request in asked if request.node == node]))
 
     def lost_pct(admitted: Counter[int], first: int, end: int) -> float:
@@ -121,8 +122,8 @@ def measured(task: AwayTask) -> AwayRow:
     )
 
 
-def _experiment(quota: int, nodes: int, pattern: str, faults: Sequence[str], windows: int) -> Experiment:
-    fleet = Fleet(nodes, Limit(quota, WINDOW_S, algorithm=SLIDING_WINDOW), INTERVAL_NS, asks=AskSettings(WITHIN_NS))
+def _experiment(limit: Limit, nodes: int, pattern: str, faults: Sequence[str], windows: int) -> Experiment:
+    fleet = Fleet(nodes, limit, INTERVAL_NS, asks=AskSettings(WITHIN_NS))
     return Experiment(fleet, Traffic(pattern, DEMAND), windows, CALM_WINDOWS, tuple(faults))
 
 
@@ -164,8 +165,8 @@ class PartRow:
 def partly(task: PartTask) -> PartRow:
     """Simulates one task in `strict` with each of the seeds."""
     faults = [fault.format(but_one=task.nodes - 1) for fault in TROUBLES[task.trouble]]
-    experiment = _experiment(task.quota, task.nodes, SPREADS["random"], faults, CALM_WINDOWS + OUT_WINDOWS)
-    limit, part = experiment.fleet.limit, -(-task.quota // task.nodes)
+    limit, part = Limit(task.quota, WINDOW_S, algorithm=SLIDING_WINDOW), -(-task.quota // task.nodes)
+    experiment = _experiment(limit, task.nodes, SPREADS["random"], faults, CALM_WINDOWS + OUT_WINDOWS)
     central, fleet, exact = 0, 0, list[bool]()
     over, broken = 0.0, 0
     for seed in SEEDS:
@@ -200,12 +201,12 @@ def part_line(row: PartRow) -> str:
     )
 
 
-def tasks() -> Iterator[AwayTask]:
+def tasks(algorithm: str = SLIDING_WINDOW) -> Iterator[AwayTask]:
     """Yields the tasks of the table, row by row."""
     for policy in POLICIES:
         for spread in SPREADS:
             for quota in QUOTAS:
-                yield from (AwayTask(quota, nodes, spread, policy) for nodes in NODES)
+                yield from (AwayTask(quota, nodes, spread, policy, algorithm) for nodes in NODES)
 
 
 def line(row: AwayRow) -> str:
@@ -239,6 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--partly", action="store_true", help="the hub is away for some nodes, or now and then, or slow"
     )
+    parser.add_argument("--fixed", action="store_true", help="limits of fixed windows by the clock")
     options = parser.parse_args(arguments)
     if options.partly:
         print(PART_HEAD, flush=True)
@@ -246,7 +248,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(part_line(part), flush=True)
         return 0
     print(HEAD, flush=True)
-    for row in mapped(measured, list(tasks()), processes=options.processes):
+    for row in mapped(
+        measured, list(tasks(FIXED_WINDOW if options.fixed else SLIDING_WINDOW)), processes=options.processes
+    ):
         print(line(row), flush=True)
     return 0
 
