@@ -16,6 +16,7 @@ from reconverge.exchange import syncer
 from reconverge.hub.headroom import SEALED_AFTER_S, SEALED_INTERVALS, SEALED_WINDOW_MAX_S
 from reconverge.hub.report import ASKS, Batch, CellAnswer, CellReport, LimitReport
 from reconverge.limit import Limit
+from reconverge.limit.limit import SLIDING_WINDOW
 from reconverge.policies import BALANCED, STRICT, Policy
 from reconverge.simulation.explore.observer import TrueUse
 from reconverge_sync.memory import MemoryHub
@@ -30,8 +31,15 @@ POLICIES = [STRICT, BALANCED]
 class Away(Talkers):
     """Nodes that ask about one key of a small quota, some of which may be cut off from the hub."""
 
-    def __init__(self, quota: int = 5, nodes: int = 4, policy: Policy = STRICT, window_s: int = WINDOW_S) -> None:
-        limit = Limit(quota, window_s)
+    def __init__(
+        self,
+        quota: int = 5,
+        nodes: int = 4,
+        policy: Policy = STRICT,
+        window_s: int = WINDOW_S,
+        algorithm: str = SLIDING_WINDOW,
+    ) -> None:
+        limit = Limit(quota, window_s, algorithm=algorithm)
         super().__init__(limit, policy, nodes=nodes, lease_ns=10 * window_s * SECOND_NS)
         self.truth = TrueUse(limit, self.clock)
         self.most = 0.0
@@ -307,6 +315,9 @@ def test_shares_are_of_short_windows_and_for_nodes_that_exchange_often(
 class Ledger:
     """A hub that has heard two nodes, and their batches, which a test makes by hand, of a limit of 12 in a minute."""
 
+    algorithm = SLIDING_WINDOW
+    asked = ASKS
+
     def __init__(self) -> None:
         self.clock = ManualClock(MINUTE_BEGINS_S)
         self.hub = MemoryHub(clock=self.clock)
@@ -318,7 +329,7 @@ class Ledger:
     def hears(self, node: str, *cells: CellReport, answered: bool = True) -> list[CellAnswer]:
         """Merges a batch of `node`, which has the answer if it is `answered`. Returns the answers about its keys."""
         self.sequence += 1
-        limit = LimitReport("limit", "sliding-window", 60_000_000, 12, 12, 0, 0, 0)
+        limit = LimitReport("limit", self.algorithm, 60_000_000, 12, 12, 0, 0, 0)
         generation = self.hub._shards[0].generation
         heard_us = self.heard.get(node, 0)
         answer = self.hub.merge(
@@ -333,7 +344,9 @@ class Ledger:
         need = 1000 * max(waiting, 1)
         (answer,) = self.hears(
             node,
-            CellReport(0, "ada", epoch, current, 0, allowance, base, 0, need, min(waiting, 1), ASKS + waiting, 0, 2, 0),
+            CellReport(
+                0, "ada", epoch, current, 0, allowance, base, 0, need, min(waiting, 1), self.asked + waiting, 0, 2, 0
+            ),
         )
         return answer
 

@@ -157,7 +157,7 @@ def test_the_script_in_redis_answers_alike(shared_redis: RedisServer) -> None:
     world.goes_on(2 * WINDOW_S)
     _lost(world).goes_on(FADES_S + WINDOW_S)
 
-    assert [] == _answered_otherwise(shared_redis, world.hub.recorded)
+    assert [] == answered_otherwise(shared_redis, world.hub.recorded)
     assert 12 <= sum(_granted(each) for each in world.hub.recorded if each.losses == 2)
 
 
@@ -166,7 +166,7 @@ def _granted(exchanged: Exchanged) -> int:
     return sum(max(0, answer.allowance - report.current) for report, answer in zip(reports, answers, strict=True))
 
 
-def _answered_otherwise(server: RedisServer, recorded: list[Exchanged]) -> list[tuple[Answer, Answer]]:
+def answered_otherwise(server: RedisServer, recorded: list[Exchanged]) -> list[tuple[Answer, Answer]]:
     clock = ManualClock(recorded[0].wall_ns / 1e9)
     names = [""]
 
