@@ -22,6 +22,14 @@ SHARED: Final = (
 SECOND: Final = 1.0
 """A window in whose third part of three the lease of a small world's node still runs."""
 SMALL: Final = ExploredCase("sliding", asking=True, quota=4, window_s=SECOND, start=SHARED, more=(EARLY,))
+FIXED: Final = ExploredCase(
+    "fixed",
+    asking=True,
+    quota=4,
+    window_s=SECOND,
+    start=("asks for two 0", "asks for two 1", "asks for two 0"),
+    more=(EARLY,),
+)
 
 IN_SEALING: Final = (
     PlantedFault(
@@ -74,7 +82,7 @@ IN_SEALING: Final = (
     PlantedFault(
         "believes that a share stays closed",
         "The report of a node that hears no answer, and has opened nothing yet, gives its share back.",
-        (Patch(RULE, "        if seals(rule) and is_apart(", "        if seals(rule) and False and is_apart("),),
+        (Patch(RULE, "        if rule.sliding and seals(rule) and is_apart(", "        if False and is_apart("),),
         SMALL._replace(
             start=("asks for two 0", "asks for two 1", "asks for two 0", "edge", "after the edge", "loses answer 0")
         ),
@@ -88,5 +96,27 @@ IN_SEALING: Final = (
             "sliding", asking=True, quota=4, window_s=SECOND, start=("hits all and exchanges 1",), more=(EARLY,)
         ),
         modelled=False,
+    ),
+    PlantedFault(
+        "begins a fixed window with a sealed share",
+        "A node that hears the hub begins a window with its share, which the hub has granted to others.",
+        (Patch(f"{KERNEL}/algorithms/windows.py", "opens = not cell.sealed or epoch", "opens = True or epoch"),),
+        FIXED._replace(more=()),
+        modelled=False,
+    ),
+    PlantedFault(
+        "closes all shares of fixed windows",
+        "The hub grants what a node that it has not heard may have as an opened share of a fixed window.",
+        (Patch(SEALING, "    return not may_have_opened(", "    return True or not may_have_opened("),),
+        FIXED,
+        modelled=False,
+    ),
+    PlantedFault(
+        "grants a base beside a share",
+        "The hub grants an unsealed base to a node that still has the share, if the answer is lost.",
+        (Patch(f"{MERGE}/granting.py", "    if entry.base > 0 and entry.sealed:", "    if False:"),),
+        FIXED,
+        modelled=False,
+        remark="found by tests/protocol/test_fixed_shares.py",
     ),
 )
