@@ -40,7 +40,7 @@ FIXED_ATTRIBUTES = {
 }
 AMOUNTS = {"level", "stored", "credit", "late"}
 RATES = {"fleet_used", "fleet_needs", "fleet_demand", "demand"}
-MARKS = {"at_hub", "held", "unconfirmed", "fresh", "leaving", "doubted", "denied", "comfortable"}
+MARKS = {"at_hub", "held", "unconfirmed", "fresh", "leaving", "doubted", "denied", "comfortable", "sealed"}
 WHOLES = sorted({*Headroom.__slots__, *CellType.__slots__} - FIXED_ATTRIBUTES - AMOUNTS - RATES - MARKS - {"confirmed"})
 KINDS = (FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET)
 
