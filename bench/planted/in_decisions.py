@@ -86,8 +86,8 @@ IN_DECISIONS: Final = (
         (
             Patch(
                 WINDOWS,
-                "        cell.allowance = cell.base\n",
-                "        cell.allowance = max(cell.allowance, cell.base)\n",
+                "        cell.allowance = cell.base if opens else 0\n        cell.counted = 0\n",
+                "        cell.allowance = max(cell.allowance, cell.base if opens else 0)\n        cell.counted = 0\n",
             ),
         ),
         ExploredCase("fixed", asking=True, start=("asks for all 0",)),

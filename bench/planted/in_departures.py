@@ -62,7 +62,7 @@ IN_DEPARTURES: Final = (
         "opens a window without bases",
         "The ledger opens a window with nothing, while nodes open it with their bases.",
         (
-            Patch(LEDGER, "= max(self.base, self.current), 0, 0\n", "= self.current, 0, 0\n"),
+            Patch(LEDGER, "= max(0 if closed else self.base, self.current), 0, 0\n", "= self.current, 0, 0\n"),
             Patch(
                 LEDGER,
                 "self.allowances, self.debts, self.current, self.silent = self.bases, 0, 0, 0\n",

@@ -298,8 +298,8 @@ class WatchedHub:
 def usable(cell: Cell, window: int) -> int:
     """Returns the use up to which a node may admit in `window` without asking the hub, in the cell's units.
 
-    A node that has not opened the window yet will start it with its base (the allowance for a next window); a node that
-    has left the window cannot use it any more.
+    A node that has not opened the window yet will start it with its base (the allowance for a next window), but with no
+    sealed share before it may open that; a node that has left the window cannot use it any more.
     """
     if floats(cell):
         # Only what it has beyond its present use, which fades by itself.
@@ -309,6 +309,8 @@ def usable(cell: Cell, window: int) -> int:
         return max(0, cell.allowance - used)  # the rest of a grant; the level is at the hub
     if not cell.table.meter.aligned or cell.epoch == window:
         return cell.allowance
+    if cell.sealed and window * cell.table.window_ns < cell.shard.opens_us * MICROSECOND_NS:
+        return 0
     if cell.table.limit.align != FIRST_HIT or window < 0:
         return cell.base if cell.epoch < window else 0
     window_us = cell.table.window_ns // MICROSECOND_NS
