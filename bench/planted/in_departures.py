@@ -148,8 +148,8 @@ IN_DEPARTURES: Final = (
         (
             Patch(
                 RULE,
-                "            entry.allowance = report.base  # the node",
-                "            entry.allowance = report.allowance  # the node",
+                "entry, cell, rule) else report.base",
+                "entry, cell, rule) else report.allowance",
             ),
         ),
         ExploredCase("fixed", quota=4),
