@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
 from reconverge.agent.notice import AgentInUse, log_forked, log_made_anew, log_one_of_several
-from reconverge.clock import Clock, Seconds, in_seconds
+from reconverge.clock import Clock, ManualClock, Seconds, in_seconds
 from reconverge.errors import EventletPatched, HubUnavailable
 from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.follower import Follower
@@ -80,7 +80,9 @@ class Lifecycle:
         several agents of one, and for an agent of a `with` block."""
         self._restarted = False
         """Whether it was logged that a request came after a stop, as one does each time if each request stops it."""
-        if self._kernel.alone:
+        self._serves = not isinstance(clock, ManualClock)
+        """False for an agent of a test or a simulation, which may well have several in one process."""
+        if self._kernel.alone and self._serves:
             self._look_for_others()
         self.begin()
 
@@ -114,7 +116,8 @@ class Lifecycle:
 
     def has_declared(self, name: str) -> None:
         """Notes that the agent has a new limit; warns of one that is made anew in each call."""
-        if self._kernel.alone and self._in_use is not None and self.hub_name == f"{MEMORY}://":
+        alone = self._kernel.alone and self._serves
+        if alone and self._in_use is not None and self.hub_name == f"{MEMORY}://":
             log_made_anew(name)
 
     def _look_for_others(self) -> None:

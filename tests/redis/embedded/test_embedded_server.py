@@ -270,9 +270,9 @@ def test_a_server_that_does_not_start_is_unavailable(monkeypatch: pytest.MonkeyP
         asyncio.run(_hello(EmbeddedHub("embedded://shared", SETTINGS)))
 
 
-def test_a_server_that_is_no_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_server_that_is_no_program_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once: no later try could find it."""
-    monkeypatch.setenv("RECONVERGE_REDIS_SERVER", str(tmp_path / "redis-server"))
+    monkeypatch.setenv("RECONVERGE_REDIS_SERVER", "/missing/redis-server")
 
     with pytest.raises(InvalidSetting, match=r"RECONVERGE_REDIS_SERVER='.*': is no program that can be run; name a"):
         EmbeddedHub("embedded://shared", SETTINGS)
