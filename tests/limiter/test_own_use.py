@@ -5,13 +5,16 @@ Method: the real kernel, syncer and hub; a key is kept at the hub while a node m
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from reconverge import Limit
-from reconverge.clock import SECOND_NS
+from reconverge import Agent, Limit
+from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import Table
 from reconverge.policies import BALANCED
 from reconverge.simulation.explore.node import INTERVAL_NS
+from reconverge_sync.memory import MemoryHub
 from reconverge_sync.merge.asking import JOINING
 from tests.limiter.test_asking import FIVE, AskingNodes
 
@@ -125,3 +128,19 @@ def test_own_use_is_without_what_was_given_back_or_reset() -> None:
     assert 50 == own_of(scene)
     table.reset("ada")
     assert 0 == own_of(scene)
+
+
+@pytest.mark.parametrize("algorithm", ["sliding-window", "fixed-window", "token-bucket", "sliding-log"])
+def test_the_only_node_finds_its_part_after_a_pause(algorithm: str) -> None:
+    """It expects no more requests then; but no other node is there that could use what it gave back."""
+    clock = ManualClock(1_000_000.0)
+    agent = Agent(MemoryHub(clock=clock), clock=clock, sync_interval=0.1, sigterm=False)
+    agent._lifecycle.start = lambda: None  # type: ignore[method-assign]
+    limiter = agent.limit("login", "100/minute", algorithm=algorithm)
+    admitted = [limiter.allow("ada") for _ in range(3)]
+    for _ in range(80):
+        asyncio.run(agent._lifecycle.exchanges.carry_out())
+        clock.advance(0.1)
+
+    assert all(admitted)
+    assert all(limiter.allow("ada") for _ in range(30))

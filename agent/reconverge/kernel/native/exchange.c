@@ -142,7 +142,8 @@ static double
 kept(const Terms *terms, const Cell *cell, double need, double needs)
 {
     double left = larger(0.0, (double)cell->capacity - cell->fleet_used);
-    double share = needs > 0 ? need / needs : 0.0;
+    /* A node that is the only one keeps its part also when it needs nothing: a request after a pause finds it. */
+    double share = cell->shard->nodes == 1 ? 1.0 : needs > 0 ? need / needs : 0.0;
     if (left < needs) {
         return left * share;
     }

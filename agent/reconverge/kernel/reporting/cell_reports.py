@@ -602,7 +602,8 @@ def _kept(cell: Cell, need: float, needs: float) -> float:
     `needs` is the need of all nodes. Free is the capacity that no node had used at the hub's last answer.
     """
     left = max(0.0, cell.capacity - cell.fleet_used)
-    share = need / needs if needs > 0 else 0.0
+    # A node that is the only one keeps its part also when it needs nothing: a request after a pause finds it.
+    share = 1.0 if cell.shard.nodes == 1 else need / needs if needs > 0 else 0.0
     if left < needs:
         return left * share
     asks = _asks(cell) and not (cell.table.silence_ns and is_plenty(left, needs, cell.capacity))
