@@ -10,6 +10,7 @@ import gc
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import fastapi
@@ -160,11 +161,15 @@ async def test_limits_of_aiohttp_without_their_middleware_are_logged(caplog: pyt
     assert "write limits.install(app)" in caplog.text
 
 
-async def test_limits_of_aiohttp_that_were_never_installed_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_limits_of_aiohttp_that_were_never_installed_are_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When they are dropped; at the end of the process only if an application has served by then."""
     log_without_effect()  # of what other tests have made and still hold
     caplog.clear()
     app, limits = web.Application(), AiohttpLimits("100/minute", agent="memory://")
+    # Applications of other tests, which have served, may live as long as this process.
+    monkeypatch.setattr("reconverge.integrations.aiohttp.routes.gc", SimpleNamespace(get_objects=lambda: [app]))
     log_without_effect()
     before = _logged(caplog)
     async with TestClient(TestServer(app)) as client:
