@@ -482,4 +482,9 @@ def test_the_error_about_an_assignment_shows_the_call() -> None:
 def test_a_test_may_replace_a_method_of_a_limiter(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with any other object."""
     limiter = Agent("memory://").limit("login", "5/minute")
-    monkeypatch.setattr(limiter, "switch", lambda to: None)
+    turned: list[str] = []
+    monkeypatch.setattr(limiter, "switch", turned.append)
+
+    limiter.switch("off")
+
+    assert ["off"] == turned

@@ -11,7 +11,7 @@ from reconverge.hub.headroom import SEALED_WINDOW_MAX_S
 from reconverge.hub.report import ASKS, AT_HUB, FLOATS, SEALED
 from reconverge.limit.limit import FIXED_WINDOW
 from reconverge.policies import BALANCED, STRICT, Policy
-from tests.protocol.test_sealed_shares import WINDOW_S, Away, Ledger, shares_of
+from tests.protocol.test_sealed_shares import WINDOW_S, Away, Ledger, excess_after_a_reset_heard_late, shares_of
 from tests.protocol.test_shares_after_a_loss import Recording, answered_otherwise
 from tests.support.servers import RedisServer
 
@@ -125,27 +125,7 @@ def test_when_nodes_come_and_go_nothing_is_admitted_twice(stays_s: int, policy: 
 
 def test_use_of_an_opened_share_is_not_forgotten_for_an_earlier_reset() -> None:
     """A node hears of the reset when it is back, windows later."""
-    world = dealt(nodes=2)
-    ada, bob = world.nodes
-    world.cut = {ada}
-    world.goes_on(WINDOW_S, every_s=99)
-    bob.table.reset("ada")
-    world.exchanges(bob)
-    world.goes_on(2 * WINDOW_S, every_s=99)
-    world.to_the_next_window()
-    world.passes(1)
-    assert 6 == world.tries(ada, 12)
-    world.cut = set()
-    for _ in range(3):
-        world.exchanges(ada)
-        world.passes(0.2)
-
-    for _ in range(8):
-        world.tries(bob, 3)
-        world.passes(0.5)
-    world.tries(ada, 12)
-
-    assert world.most <= 0
+    assert excess_after_a_reset_heard_late(dealt(nodes=2), WINDOW_S, 2 * WINDOW_S) <= 0
 
 
 def test_a_node_whose_lease_is_over_uses_no_share() -> None:

@@ -1,4 +1,4 @@
-"""Goal: a process that counts alone beside others like it is told of, and one that is alone never.
+"""Goal: a process that counts alone beside others like it logs a warning; one without others logs none.
 
 Method: real servers and pools with an agent without a hub, started in each way, and what they have logged.
 """

@@ -1,4 +1,4 @@
-"""Goal: a proxy that is not trusted, so that all clients behind it are counted as one, is told of, and nothing else is.
+"""Goal: the guard logs a proxy that is not trusted, behind which all clients are counted as one, and nothing else.
 
 Method: the same clients through middlewares of several frameworks, whose own requests have the field in other places.
 """
