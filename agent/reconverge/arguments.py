@@ -71,7 +71,8 @@ class TakesArgumentsOnly:
             super().__setattr__(name, value)
 
 
-def taken_by(function: Callable[..., Any], call: str) -> dict[str, str]:
+@functools.cache
+def taken_by(function: Callable[..., Any], call: str) -> Mapping[str, str]:
     """Returns by the name of each argument of `function` how to pass it: `call`, with "NAME" as its name."""
     return {name: call.replace("NAME", name) for name in inspect.signature(function).parameters if name != "self"}
 

@@ -999,7 +999,7 @@ class Agent(TakesArgumentsOnly):
         self._hook_dispatcher.look()
 
     def _where_to_pass(self) -> Mapping[str, str]:
-        return taken_by(Agent.__init__, "Agent(NAME=...)") | {"switch": "agent.switch(...)"}
+        return {**taken_by(Agent.__init__, "Agent(NAME=...)"), "switch": "agent.switch(...)"}
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

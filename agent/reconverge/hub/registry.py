@@ -70,8 +70,7 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
     meant = ELSEWHERE.get(scheme, scheme.removeprefix("reconverge+").removesuffix("+reconverge"))
     if meant != scheme and meant in entries:
-        problem = f"has the scheme {scheme!r}, which is called {meant} here"
-        raise InvalidSetting("hub", redacted(url), f"{problem}; write {meant}{redacted(url)[len(scheme) :]}")
+        raise renamed("hub", url, scheme, meant)
     if scheme not in entries:
         raise UnknownHub(scheme, {*entries, MEMORY})
     try:
@@ -80,6 +79,12 @@ def open_hub(url: str, settings: HubSettings) -> Hub:
         hub = f"{'an' if scheme[0] in 'aeiou' else 'a'} {scheme}:// hub"
         raise MissingExtra(hub, error.name or "?", EXTRAS.get(scheme, "redis")) from error
     return factory(url, settings)
+
+
+def renamed(setting: str, url: str, scheme: str, meant: str) -> InvalidSetting:
+    """Returns the error about the scheme of a `url`, which is called `meant` here."""
+    problem = f"has the scheme {scheme!r}, which is called {meant} here"
+    return InvalidSetting(setting, redacted(url), f"{problem}; write {meant}{redacted(url)[len(scheme) :]}")
 
 
 def scheme_of(url: str) -> str:

@@ -40,13 +40,13 @@ ALGORITHMS: Final = (
     SMOOTH_WARMING_UP,
 )
 KNOWN_ALGORITHMS: Final = (*ALGORITHMS, CONCURRENCY)
+"""The names of all algorithms that a `Limit` can have."""
 ELSEWHERE: Final = {
     "moving-window": "sliding-log",
     "sliding-window-counter": "sliding-window",
     "sliding-window-log": "sliding-log",
 }
 """Names that other libraries give to algorithms, each with the name to write here."""
-"""The names of all algorithms that a `Limit` can have."""
 BUCKETS: Final = (TOKEN_BUCKET, GCRA, LEAKY_BUCKET)
 """The algorithms in which use drains steadily. They share one arithmetic, because tokens, arrival times and the level
 of a bucket are equivalent."""

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 from reconverge.agent.agent import Agent
 from reconverge.errors import InvalidSetting, asked
-from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, redacted, scheme_of, split_url
+from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, renamed, scheme_of, split_url
 
 logger = logging.getLogger("reconverge")
 
@@ -142,9 +142,7 @@ def _parsed(uri: str, known: frozenset[str]) -> tuple[str, dict[str, Any]]:
         uri = uri.removeprefix(prefix)
     scheme = scheme_of(uri)  # raises an error that describes an invalid URL
     if scheme.endswith(BEHIND):
-        meant = f"reconverge+{scheme.removesuffix(BEHIND)}"
-        problem = f"has the scheme {scheme!r}, which is called {meant} here"
-        raise InvalidSetting("storage_uri", redacted(uri), f"{problem}; write {meant}{redacted(uri)[len(scheme) :]}")
+        raise renamed("storage_uri", uri, scheme, f"reconverge+{scheme.removesuffix(BEHIND)}")
     parts = split_url(uri)
     query = parse_qsl(parts.query, keep_blank_values=True)
     settings: dict[str, Any] = {}

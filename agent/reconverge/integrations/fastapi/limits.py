@@ -272,8 +272,8 @@ class _Fields:
         if not self._looked or self._misuse.made or kind == "websocket":  # all routes exist by now
             again, self._looked = self._looked, True
             self._misuse.look(scope, again=again)
-            receive = self._misuse.receiving(scope, receive) if kind == "websocket" else receive
-            app = self._misuse.reading(app) if kind == "websocket" else app
+            if kind == "websocket":
+                receive, app = self._misuse.receiving(scope, receive), self._misuse.reading(app)
         decided = scope[DECIDED] = Decided()
         return serve_deciding(app, scope, receive, send, decided)
 

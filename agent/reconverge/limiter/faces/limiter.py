@@ -37,11 +37,18 @@ if TYPE_CHECKING:
     from reconverge.limiter.control import LimitControl
 
 
-_DECLARED: Final = (
-    *("limit", "algorithm", "soft", "max_debt", "costs", "parent", "policy", "max_overshoot", "cold_allowance"),
-    *("scarce", "when_hub_is_away", "sync_interval", "cap", "block_after", "block_for", "lease", "quota", "window"),
+_OF_LIMIT: Final = (
+    *("algorithm", "soft", "max_debt", "costs", "parent", "policy", "max_overshoot", "cold_allowance", "scarce"),
+    *("when_hub_is_away", "sync_interval", "cap", "block_after", "block_for", "lease", "quota", "window"),
 )
-"""Settings of limits, by which users may want to change one."""
+_SETTINGS: Final = {
+    **dict.fromkeys(_OF_LIMIT, "agent.limit(...) with the setting, or limiter.change(...) for another quota"),
+    **dict.fromkeys(
+        ("limit", "quotas"), "limiter.change('100/minute'), which counts on, or the setting in agent.limit(...)"
+    ),
+    "switch": "limiter.switch(...)",
+}
+"""The settings that users may want to assign, each with the call to write."""
 
 
 class Limiter(TakesArgumentsOnly):
@@ -59,11 +66,7 @@ class Limiter(TakesArgumentsOnly):
         self._table = control.enforcement.table
 
     def _where_to_pass(self) -> Mapping[str, str]:
-        declared = dict.fromkeys(
-            _DECLARED, "agent.limit(...) with the setting, or limiter.change(...) for another quota"
-        )
-        quota = "limiter.change('100/minute'), which counts on, or the setting in agent.limit(...)"
-        return declared | {"switch": "limiter.switch(...)", "limit": quota, "quotas": quota}
+        return _SETTINGS
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles only the limiter's name. Unpickling returns the limiter of that name in the process that unpickles.
