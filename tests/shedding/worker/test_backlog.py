@@ -13,6 +13,7 @@ import pytest
 
 from reconverge.integrations.shedding import LoadSheddingMiddleware
 from reconverge.shedding import LoopLag, Stack, WorkerShedder
+from reconverge.shedding.worker import backlog as backlog_module
 from reconverge.shedding.worker.backlog import Backlog
 from tests.support.applications.asking import asgi_answer, hello, http_scope
 
@@ -72,6 +73,25 @@ def test_another_server_at_the_same_port_is_found(listening: socket.socket) -> N
         backlog.start_over()
 
         assert 1 == backlog.waiting()
+
+
+def test_a_thread_that_reads_during_a_search_finds_the_sockets(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that measures the loop searches first; the other one must not take its search for finished."""
+    backlog = Backlog()
+    backlog.add(listening.getsockname()[1])
+    search, readings = backlog_module._listening_on, list[int | None]()
+
+    def interrupted(ports: set[int]) -> tuple[int, ...]:
+        if not readings:
+            readings.append(-1)
+            readings.append(backlog.waiting())
+        return search(ports)
+
+    monkeypatch.setattr(backlog_module, "_listening_on", interrupted)
+
+    assert [0, 0] == [backlog.waiting(), readings[-1]]
 
 
 async def test_the_ports_that_requests_come_in_by_are_measured(listening: socket.socket) -> None:

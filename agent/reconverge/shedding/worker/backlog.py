@@ -38,7 +38,7 @@ _TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if DIRECTORY.is
 
 
 class Backlog:
-    """The listening sockets through which requests reach a process. One thread may add ports while another reads."""
+    """The listening sockets through which requests reach a process. Several threads may add ports, and read."""
 
     def __init__(self) -> None:
         self._ports: set[int] = set()
@@ -55,8 +55,9 @@ class Backlog:
         if _TCP_INFO is None:
             return None
         if len(self._searched) < len(self._ports):
-            self._searched = set(self._ports)
-            self._descriptors = _listening_on(self._searched)
+            ports = set(self._ports)
+            self._descriptors = _listening_on(ports)
+            self._searched = ports  # only now: another thread that reads meanwhile would find no socket
         found = [waiting for each in self._descriptors if (waiting := _waiting_at(each)) is not None]
         return sum(found) if found else None
 
