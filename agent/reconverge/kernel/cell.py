@@ -400,18 +400,19 @@ class Cell(Headroom):
         self.last_demand = 0
         """The cost of all requests at all nodes in the previous window, admitted or not."""
 
-        # The pace, in cost times nanoseconds of the window; paced limits only, but for `stored` and `credit`.
+        # The pace, in cost times nanoseconds of the window; paced limits only, but for buckets kept at the hub.
         self.stored = 0
         """The stored permits of a paced limit; for a bucket whose free part the hub keeps, the most that this node can
         give back."""
         self.share = 0
-        """The allowance for which `stored` was last computed."""
+        """The allowance for which `stored` was last computed; for a bucket whose free part the hub keeps, the part of
+        `late` in the last report, in thousandths."""
         self.credit = 0
         """For a paced limit, the part of `level` that was charged by requests which had waited in a queue. For any
         other bucket, this node's part of the hub's bucket, as if it drained at the full rate."""
         self.late = 0
         """The capacity that has drained unused because the timers of waiting requests fired late. These requests may
-        still use it."""
+        still use it. For a bucket whose free part the hub keeps, what was given back since the last answered report."""
 
         # Waiters.
         self.waiters = 0

@@ -514,6 +514,25 @@ def test_what_is_given_back_of_a_bucket_at_the_hub_is_what_may_not_have_drained(
     assert returned + (1 if after_s > 1 else 0) == asks(world, bob, *[1] * 5)
 
 
+def test_a_refund_that_the_hub_hears_of_late_makes_no_room_beside_what_others_have_charged() -> None:
+    """The refunded charge has drained there meanwhile, and the hub must not take the refund from another node's."""
+    world = world_of("token-bucket", quota=6, nodes=2)
+    ada, bob = world.nodes
+    waits(ada, 4)
+    speaks(world, ada)
+    decision, charges = ada.table.hit_and_mark("ada", 4)
+    assert decision.allowed
+    ada.cancels_asks(ada.table)
+    speaks(world, ada)
+    settle(charges, "ada", -3)
+    world.passes(40)  # all four have drained, and the hub has not heard that three were given back
+
+    assert 2 == asks(world, bob, 1, 1)
+    speaks(world, bob)
+    assert 3 == asks(world, ada, 1, 1, 1)
+    assert 1 == asks(world, bob, 1, 1)
+
+
 def test_a_hub_that_knows_nothing_of_a_bucket_takes_it_to_be_full() -> None:
     """The node has said what it has used since the last answer, and not what all have used before."""
     world = world_of("token-bucket", BALANCED)

@@ -36,8 +36,10 @@ class Bucket(CellMeter):
     # node may charge `allowance` beyond its charges in the last answered report, and nothing drains here. `level` is
     # the part of later refunds that may have drained at the hub before, and that the hub must go on counting. `stored`
     # is the most that can be given back: charges of this node that the hub cannot have drained yet, even at its full
-    # rate. `credit` is this node's part of the hub's bucket, taken to drain at the full rate. It serves `own` alone and
-    # goes on draining when the key is not kept at the hub any more.
+    # rate. `late` is what was given back since the last answered report, `share` its part in the report under way: the
+    # hub drains charges that it does not know to be given back, so `late` shrinks, and what it loses moves to `level`.
+    # `credit` is this node's part of the hub's bucket, taken to drain at the full rate. It serves `own` alone and goes
+    # on draining when the key is not kept at the hub any more.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Stores `epoch`, the window's number. A bucket has no windows; the number serves only to measure demand."""
@@ -80,13 +82,20 @@ class Bucket(CellMeter):
             cell.lows.note(max(0, cell.level - drained))  # as if all of `used` had been charged just now
         level = max(0, cell.level + (0 if cell.at_hub else cell.used * self._window_ns) - drained)
         marked_ns = max(cell.marked_ns, now_ns)
-        if cell.at_hub:
-            since_mark = cell.used * self._window_ns - self._quota * (marked_ns - cell.marked_ns)
-            cell.stored = max(0, cell.stored + since_mark)
-        cell.marked_ns = marked_ns
         cell.level = level
+        if cell.at_hub:
+            self._drain_at_hub(cell, self._quota * (marked_ns - cell.marked_ns))
+        cell.marked_ns = marked_ns
         cell.counted = 0
         cell.used = 0
+
+    def _drain_at_hub(self, cell: Cell, drained: int) -> None:
+        """Adds new charges to `stored`, and takes the hub to have drained that amount of this node's charges alone."""
+        stored = cell.stored + cell.used * self._window_ns - drained
+        lost = cell.late - max(0, min(cell.late, stored + cell.late))
+        cell.late -= lost
+        cell.level += lost
+        cell.stored = max(0, stored)
 
     def until_ns(self, cell: Cell) -> int:
         """Returns the monotonic moment at which the bucket is empty.
@@ -173,6 +182,7 @@ class Bucket(CellMeter):
                 drained = whole if mark.look >= 0 else min(whole, self._quota * (now_ns + 1 + mark.look))
             cell.stored = max(0, cell.stored - (whole - drained))
             cell.credit = max(0, cell.credit - (whole - drained))
+            cell.late += whole - drained
             cell.level += drained
             cell.charged -= amount
             return
@@ -188,6 +198,8 @@ class Bucket(CellMeter):
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
         """Returns the sum of all costs ever charged, and the bucket's level in thousandths of a unit of cost."""
+        if cell.at_hub:
+            cell.share = -(-1000 * cell.late // self._window_ns)
         return cell.charged, -(-1000 * self.taken(cell) // self._window_ns)
 
     def taken(self, cell: Cell) -> int:
@@ -211,6 +223,7 @@ class Bucket(CellMeter):
         reported = report.previous * self._window_ns // 1000
         drained = max(0, cell.level - reported) if report.floats else 0
         since = 0 if cell.at_hub else max(0, cell.charged - report.current) * self._window_ns
+        cell.late = max(0, cell.late - cell.share * self._window_ns // 1000) if cell.at_hub else 0
         cell.credit = max(0, cell.credit - since) if report.floats else cell.credit + cell.level
         cell.level = drained + since
         cell.stored = cell.stored if cell.at_hub else 0
@@ -226,6 +239,7 @@ class Bucket(CellMeter):
             cell.credit = max(0, cell.credit - beside)
             cell.at_hub = False
             cell.stored = 0
+            cell.late = 0
             cell.allowance = 0
             cell.level = level
             cell.counted = 0
@@ -282,6 +296,9 @@ class StepBucket(Bucket):
         cell.epoch = epoch
         cell.level = level
         cell.credit = max(0, cell.credit - max(0, steps) * self._quota * self._window_ns)
+        if cell.at_hub:
+            cell.level += cell.late
+            cell.late = 0
         cell.stored = 0
         cell.previous = 0
         if cell.lows is not None:

@@ -154,7 +154,7 @@ class CellMeter(ABC):
         cell.used = cell.counted = cell.previous = cell.level = 0
         cell.credit = 0
         if cell.at_hub:
-            cell.stored = 0
+            cell.stored = cell.late = 0
 
     def rebase(self, cell: Cell, now_ns: int) -> None:
         """Adapts the key's counts to a corrected estimate of the hub's clock; most meters do nothing."""

@@ -207,7 +207,7 @@ leave_hub(const Terms *terms, Cell *cell)
     cell->level += beside;
     cell->credit = cell->credit > beside ? cell->credit - beside : 0;
     cell->at_hub = false;
-    cell->stored = 0;
+    cell->stored = cell->late = 0;
     cell->allowance = 0;
     cell->used = cell->counted = 0;
 }
@@ -261,6 +261,9 @@ report_cell(Cell *cell, i64 now_ns, bool in_touch, Report *report)
     cell->reported_ns = now_ns;
     cell->wanted = cell->waiting ? cell->charged + cell->waiting : 0;
     bool bucket = terms->kind == BUCKET;
+    if (pooled(terms, cell)) {
+        cell->share = (i64)ceil_div(1000 * cell->late, terms->window_ns);
+    }
     /* All fields, as the compiler would first clear the whole struct for omitted ones. */
     *report = (Report){
         .limit = 0,
@@ -297,6 +300,8 @@ hear_of_others(const Terms *terms, Cell *cell, const Report *report, const Answe
             cell->credit = own < 0 ? 0 : own;
             cell->level = (left < 0 ? 0 : left) + (i128)since * terms->window_ns;
             cell->stored = cell->at_hub ? cell->stored : 0;
+            i128 late = cell->late - floor_div((i128)cell->share * terms->window_ns, 1000);
+            cell->late = cell->at_hub && late > 0 ? late : 0;
             counted = false;
         }
         cell->others_current = at_least(answer->previous - (counted ? report->previous : 0), 0);
@@ -458,7 +463,9 @@ forget(Store *store, Cell *cell, i64 reset_us, i64 now_ns)
     cell->previous = kept && reset_ns <= begins_ns - store->terms.window_ns ? cell->previous : 0;
     cell->level = 0;
     cell->credit = 0;
-    cell->stored = cell->at_hub ? 0 : cell->stored;
+    if (cell->at_hub) {
+        cell->stored = cell->late = 0;
+    }
     cell->confirmed_epoch = -1;
     cell->confirmed_current = store->terms.kind == BUCKET ? cell->charged : 0;
     cell->confirmed_previous = 0;

@@ -1,0 +1,102 @@
+"""Goal: whatever is refunded of a bucket kept at the hub, and however late the hub hears of it, none is admitted twice.
+
+Method: random plays of three nodes, with messages that are lost, and requests that ask or do not; each admission is
+judged by a bucket computed from what remains charged.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from reconverge.clock import SECOND_NS
+from reconverge.kernel import Charged
+from reconverge.kernel.composite.all_of import settle
+from tests.protocol.merge.test_kept_at_hub import WINDOW_S, speaks, waits, world_of
+from tests.support.effort import tried
+from tests.support.kernel.talker import Talker
+
+QUOTA = 6
+PAUSES_S = (0.01, 0.3, 2, 9, 40, 130)
+LEAST = 0.001
+"""The hub's levels are in thousandths."""
+
+
+class Play:
+    """Nodes that charge and refund at random, and the charges that remain, with their times."""
+
+    def __init__(self, algorithm: str, seed: int) -> None:
+        self.random = Random(seed)
+        self.world = world_of(algorithm, quota=QUOTA, nodes=3)
+        self.remaining: list[tuple[float, int]] = []
+        self.open: list[tuple[int, tuple[Charged, ...]]] = []
+        """The charges that may be refunded, each with its place in `remaining`."""
+        self.fullest = 0.0
+
+    def level(self) -> float:
+        """How full one bucket is by now, if it was filled by nothing but the charges that remain."""
+        level, last_s = 0.0, 0.0
+        for at_s, cost in [*self.remaining, (self.world.clock.monotonic_ns() / SECOND_NS, 0)]:
+            level = max(0.0, level - (at_s - last_s) * QUOTA / WINDOW_S) + cost
+            last_s = at_s
+        return level
+
+    def charge(self, node: Talker, cost: int) -> None:
+        decision, charges = node.table.hit_and_mark("ada", cost)
+        if decision.allowed:
+            self.open.append((len(self.remaining), charges))
+            self.remaining.append((self.world.clock.monotonic_ns() / SECOND_NS, cost))
+            self.fullest = max(self.fullest, self.level())
+
+    def asks(self, node: Talker) -> None:
+        cost = self.random.randint(1, 3)
+        waits(node, cost)
+        speaks(self.world, node)
+        self.charge(node, cost)
+        node.cancels_asks(node.table)
+
+    def refunds(self) -> None:
+        place, charges = self.open.pop(self.random.randrange(len(self.open)))
+        at_s, cost = self.remaining[place]
+        amount = self.random.randint(0, cost)
+        settle(charges, "ada", -amount)
+        self.remaining[place] = at_s, cost - amount
+
+    def loses_a_message(self, node: Talker) -> None:
+        """A batch, or the answer to it."""
+        self.world.passes(ns=node.due_in_ns)
+        if node.sends() is not None:
+            if self.random.random() < 0.5:
+                node.reaches(self.world.hub)
+            node.gives_up()
+
+    def goes_on(self) -> None:
+        """One random event."""
+        node, chance = self.random.choice(self.world.nodes), self.random.random()
+        if chance < 0.1:
+            self.loses_a_message(node)
+        elif chance < 0.13:
+            node.table.asks = not node.table.asks
+        elif chance < 0.4:
+            self.asks(node)
+        elif chance < 0.55 and "ada" in node.table.cells:
+            self.charge(node, self.random.randint(1, 2))
+        elif chance < 0.8 and self.open:
+            self.refunds()
+        elif chance < 0.9:
+            self.world.passes(self.random.choice(PAUSES_S))
+        else:
+            speaks(self.world, node)
+
+
+@pytest.mark.parametrize("algorithm", ["token-bucket", "gcra"])
+def test_a_bucket_is_never_fuller_than_its_capacity(algorithm: str) -> None:
+    """By the charges that remain, in every play and at every moment."""
+    plays = [Play(algorithm, seed) for seed in range(tried(60, long=2000))]
+    for play in plays:
+        for _ in range(60):
+            play.goes_on()
+
+    assert [] == [play.fullest for play in plays if play.fullest > QUOTA + LEAST]
+    assert sum(len(play.remaining) for play in plays) > 5 * len(plays)
