@@ -62,9 +62,9 @@ class MemoryHub:
         self._usage = MemoryUsage(self._clock, shards=shards)
         self._orders = Orders()
         self._board = Board()
-        self._mark = ("", 0)
-        """The mark (a hash) of the secret with which keys are hashed, and until when it is kept, in nanoseconds of the
-        clock."""
+        self._marks: dict[str, tuple[str, int]] = {}
+        """The marks of keys by limit, each with the moment until which it is kept, in nanoseconds of the clock; a new
+        mark removes expired ones."""
         self._index: tuple[bytes, int] | None = None
         """The index of the contracts, and until when it is kept, in nanoseconds of the clock."""
         self._listeners: dict[MemoryHints, None] = {}
@@ -191,13 +191,13 @@ class MemoryHub:
             done = erase_keys(self._shards[shard], names, self._clock.wall_ns() // MICROSECOND_NS)
         return done._replace(rows=self._usage.erase(shard, identity))
 
-    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        known, until_ns = self._mark
+    async def mark_keys(self, mark: str, *, keep_s: float, limit: str = "") -> str:
         now_ns = self._clock.wall_ns()
-        if known not in ("", mark) and now_ns < until_ns:
-            return known
-        self._mark = mark, now_ns + round(keep_s * SECOND_NS)
-        return mark
+        self._marks = {each: kept for each, kept in self._marks.items() if kept[1] > now_ns}
+        known = self._marks.get(limit, (mark, 0))[0]
+        if known == mark:
+            self._marks[limit] = mark, self._until_ns(keep_s)
+        return known
 
     async def watch(self, *, keep_s: float) -> None:
         self._board.watch(keep_s, self._clock.wall_ns() // MICROSECOND_NS)
@@ -223,7 +223,7 @@ class MemoryHub:
         self._usage.lose_data()
         self._orders = Orders()
         self._board = Board()
-        self._mark = ("", 0)
+        self._marks = {}
         self._index = None
         self._pages = {}
 

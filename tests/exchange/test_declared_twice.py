@@ -1,4 +1,4 @@
-"""Goal: nodes that declare one name with several quotas say so, once, and count it.
+"""Goal: nodes that declare one name with several quotas, windows or algorithms say so, once, and count it.
 
 Method: two agents on a real Redis; how long that may go on is shortened, but for the test of just that.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import pytest
 
 from reconverge import Agent, Limit
+from reconverge.agent.key_marks import KeyMarks
 from reconverge.exchange import answer_stats
+from reconverge.hub import Hub
 from reconverge.policies import STRICT
 from reconverge.simulation.explore.node import SmallNode
 from reconverge.testing import ManualClock
 from reconverge_sync.memory import MemoryHub
+from tests.support.fixtures.agents import MakeAgent
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 
@@ -74,6 +77,66 @@ def test_nothing_is_told_of_nodes_that_declare_the_same(
 
     assert [0, 0, 0] == counted
     assert [] == warnings_of(caplog)
+
+
+APART = "they count the same keys apart, and each group of nodes admits the whole limit"
+
+
+@pytest.mark.parametrize("on", ["memory", "redis"])
+def test_a_node_is_told_that_another_declares_another_window_or_algorithm(
+    redis_server: RedisServer, make_agent: MakeAgent, caplog: pytest.LogCaptureFixture, on: str
+) -> None:
+    """Once for each limit, with both. Their keys are counted apart, so no quota tells of it."""
+    redis_server.command("FLUSHALL")
+    hub: str | Hub = MemoryHub() if on == "memory" else redis_server.url
+    limits: dict[str, str | Limit] = {
+        "login": "5/minute",
+        "mail": "5/minute",
+        "same": "5/minute; 9/hour",
+        "burst": "5/minute burst 9",
+    }
+    others = limits | {
+        "login": "5/hour",
+        "mail": Limit.parse("5/minute", algorithm="fixed-window"),
+        "same": "7/minute; 9/hour",
+    }
+    for declared in (limits, others):
+        agent = make_agent(hub, namespace="shop")
+        for name, limit in declared.items():
+            agent.limit(name, limit).allow("ada")
+        eventually(lambda agent=agent: len(marks_of(agent)) == 6, "all marks are at the hub")  # type: ignore[misc]
+
+    said = [each.getMessage() for each in caplog.records if APART in each.getMessage()]
+    assert 2 == len(said)
+    assert "the limit 'login' with 'sliding-window, 60 s'" in "".join(said)
+    assert "this node with 'sliding-window, 3600 s'" in "".join(said)
+    assert "the limit 'mail' with 'sliding-window, 60 s'" in "".join(said)
+    assert "declare it with one algorithm and window on all nodes, or give one of the two another name" in said[0]
+
+
+def test_a_limit_that_is_declared_later_is_compared_too(
+    make_agent: MakeAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tiers of one limit may differ in their windows, and are not compared."""
+    hub = MemoryHub()
+    one, other = make_agent(hub), make_agent(hub)
+    for agent in (one, other):
+        agent.limit("login", "5/minute").allow("ada")
+        eventually(lambda agent=agent: len(marks_of(agent)) == 2, "its marks")  # type: ignore[misc]
+    one.tier("api", "slow", Limit.parse("5/minute"))
+    other.tier("api", "fast", Limit.parse("5/hour"))
+    one.limit("mail", "5/minute").allow("ada")
+    eventually(lambda: len(marks_of(one)) == 3, "the mark of the other limit")
+    other.limit("mail", "5/hour").allow("ada")
+
+    eventually(lambda: "the limit 'mail' with" in caplog.text, "the difference is told")
+    assert 1 == caplog.text.count(APART)
+
+
+def marks_of(agent: Agent) -> dict[str, int]:
+    """Returns the marks of keys that an agent has left at its hub, by limit."""
+    (marks,) = (each for each in agent._lifecycle.followers if isinstance(each, KeyMarks))
+    return marks._again_ns
 
 
 def test_what_goes_over_soon_is_not_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ import logging
 import pytest
 
 from reconverge import Agent, InvalidSetting
+from reconverge.agent.fleet_usage import asking_kernel
 from reconverge.agent.key_marks import MARK_EVERY_NS, MARK_KEPT_S, KeyMarks
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.hub import Hub
@@ -138,7 +139,7 @@ def test_a_node_looks_at_the_mark_once_in_ten_minutes(caplog: pytest.LogCaptureF
     clock = ManualClock(1_750_000_000.0)
     hub = MemoryHub(clock=clock)
     asyncio.run(hub.mark_keys(HASHER.mark, keep_s=MARK_KEPT_S))
-    marks = KeyMarks(None, clock)
+    marks = KeyMarks(None, asking_kernel("default", hub), clock)
     looks = 0
     for _ in range(30 * 60):
         if marks.due_ns() <= clock.monotonic_ns():

@@ -434,7 +434,7 @@ def test_what_is_no_index_is_malformed(message: bytes) -> None:
         read_index(message)
 
 
-# ------------------------------------------------------------ the mark of key hashes
+# ------------------------------------------------------------ marks of keys
 
 
 async def test_a_mark_is_kept_by_the_broker(mosquitto: Mosquitto) -> None:
@@ -442,14 +442,16 @@ async def test_a_mark_is_kept_by_the_broker(mosquitto: Mosquitto) -> None:
     fleet = MqttFleet(mosquitto.url)
     one, other = fleet.join(), fleet.join()
     said = [await one.mark_keys("one", keep_s=KEEP_S), await one.mark_keys("one", keep_s=KEEP_S)]
+    of_limit = [await one.mark_keys("5/h", keep_s=KEEP_S, limit="api/v1#2")]
     await one.close()
     said += [await other.mark_keys("other", keep_s=KEEP_S)]
+    of_limit += [await other.mark_keys("5/m", keep_s=KEEP_S, limit=name) for name in ("api/v1#2", "api")]
     await other.close()
     late = fleet.join()
     said += [await late.mark_keys("other", keep_s=KEEP_S)]
-    mark = late.membership().retained.mark
-    mark._until_ms = 1
+    late.membership().retained.marks.kept["all"] = "one", 1
     said += [await late.mark_keys("other", keep_s=KEEP_S)]
     await late.close()
 
     assert ["one", "one", "one", "one", "other"] == said
+    assert ["5/h", "5/h", "5/m"] == of_limit

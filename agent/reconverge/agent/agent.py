@@ -324,7 +324,7 @@ class Agent(TakesArgumentsOnly):
         if self._reader is not None:
             self._lifecycle.followers.append(self._reader)
         if not self._kernel.alone:
-            marks = KeyMarks(parts.hasher, self._clock)
+            marks = KeyMarks(parts.hasher, parts.kernel, self._clock)
             self._lifecycle.followers += (self._erasing, self._past_tiers, self._publishing, marks)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)
 

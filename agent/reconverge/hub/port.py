@@ -427,18 +427,21 @@ class UsageEraser(Protocol):
 
 @runtime_checkable
 class KeyMarker(Protocol):
-    """A hub that stores a mark, a fingerprint of the secret with which nodes hash keys; not every hub need be one.
+    """A hub that stores marks, by which nodes notice that they count the same keys apart; not every hub need be one.
 
-    Promises: the hub stores one mark at a time, for as long as a node renews it; a node with another mark gets the
-    stored mark back, and so learns that its secret differs; each failure is raised as `HubUnavailable`.
+    A mark is a fingerprint of the secret with which nodes hash all keys, or the terms by which they count the keys of a
+    limit.
 
-    Does not promise: to keep a mark before any node has exchanged, or when it loses its data.
+    Promises: the hub stores one mark of a name at a time, for as long as a node renews it; a node with another mark
+    gets the stored mark back, and so learns that the two differ; each failure is raised as `HubUnavailable`.
+
+    Does not promise: to keep a mark when it loses its data.
     """
 
-    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+    async def mark_keys(self, mark: str, *, keep_s: float, limit: str = "") -> str:
         """Stores `mark` for `keep_s` seconds unless another mark is stored. Returns the stored mark.
 
-        Raises HubUnavailable.
+        The mark is of the keys of `limit`; by default of all keys, that is, of their secret. Raises HubUnavailable.
         """
         ...
 

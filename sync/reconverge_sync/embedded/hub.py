@@ -147,9 +147,9 @@ class EmbeddedHub:
         await self.ensure_running()
         return await self._redis.erase(shard, identity, names, cursor=cursor)
 
-    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
+    async def mark_keys(self, mark: str, *, keep_s: float, limit: str = "") -> str:
         await self.ensure_running()
-        return await self._redis.mark_keys(mark, keep_s=keep_s)
+        return await self._redis.mark_keys(mark, keep_s=keep_s, limit=limit)
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         await self.ensure_running()

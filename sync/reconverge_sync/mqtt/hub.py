@@ -131,9 +131,9 @@ class MqttHub:
     async def adopt(self, shard: int, generation: str) -> Adoption:
         return understood(await self._ask(shard, ["adopt", generation]), read_adoption)
 
-    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        """Returns the mark of key hashes that the broker stores; if it has none, stores `mark` for `keep_s` seconds."""
-        return await self._at_broker(lambda retained: retained.mark.leave(mark, keep_s=keep_s))
+    async def mark_keys(self, mark: str, *, keep_s: float, limit: str = "") -> str:
+        """Returns the mark of keys that the broker stores; if it has none, stores `mark` for `keep_s` seconds."""
+        return await self._at_broker(lambda retained: retained.marks.leave(mark, keep_s=keep_s, limit=limit))
 
     async def read_index(self, *, bytes_max: int) -> bytes | None:
         """Returns the index of the contracts, or None. The broker has pushed the index, so no message is sent."""

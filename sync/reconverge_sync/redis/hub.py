@@ -63,7 +63,7 @@ from reconverge_sync.redis.stored import READ_KEYS, read_shard
 from reconverge_sync.redis.usage import RedisUsage
 
 EXCHANGE: Final = script_of("exchange")
-MARK_KEYS: Final = script("now", "mark_keys")
+MARK_KEYS: Final = script("mark_keys")
 _SHARED_KEYS: Final = ("meta", "nodes", "accounts")
 CONNECTIONS_MAX: Final = 4
 """The most exchanges of one process that may be in progress at one time; exchanges with further shards wait."""
@@ -308,10 +308,8 @@ class RedisHub:
         prefix = _prefix(self._settings.namespace, shard)
         return await erase_step(self._asking(shard), prefix, identity, names, cursor, self._given_time())
 
-    async def mark_keys(self, mark: str, *, keep_s: float) -> str:
-        reply = await self._call(
-            "EVAL", MARK_KEYS, 1, self._key("meta"), mark, round(keep_s * 1_000_000), self._given_time()
-        )
+    async def mark_keys(self, mark: str, *, keep_s: float, limit: str = "") -> str:
+        reply = await self._call("EVAL", MARK_KEYS, 1, self._key(f"keymark:{limit}"), mark, _milliseconds(keep_s))
         return str(reply, "utf-8", "replace") if isinstance(reply, bytes) else mark
 
     async def watch(self, *, keep_s: float) -> None:

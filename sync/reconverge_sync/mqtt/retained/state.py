@@ -1,4 +1,4 @@
-"""A member's copy of the broker's retained messages except claims: settings, contracts, the mark of key hashes.
+"""A member's copy of the broker's retained messages except claims: settings, contracts, and marks of keys.
 
 A broker sends a new subscriber its retained messages, and nothing if there are none. So a member sends a message to
 itself after it has subscribed: when that echo is back, all retained messages have come.
@@ -17,7 +17,7 @@ from reconverge_sync.mqtt.connection import MqttLink
 from reconverge_sync.mqtt.messages import BROKER_BUSY, CONNECTION_LOST
 from reconverge_sync.mqtt.retained import contracts, key_mark, settings
 from reconverge_sync.mqtt.retained.contracts import PostedIndex, PostedPages
-from reconverge_sync.mqtt.retained.key_mark import KeyMark
+from reconverge_sync.mqtt.retained.key_mark import RetainedMarks
 from reconverge_sync.mqtt.retained.settings import PostedSettings
 from reconverge_sync.mqtt.retained.wire import Awaited
 
@@ -50,12 +50,12 @@ class Retained:
         self.settings = PostedSettings(self)
         self.index = PostedIndex(self, clock, wait_ns=wait_ns, term=term, claimed=claimed, may_answer=may_answer)
         self.pages = PostedPages(self, clock, rejects=rejects)
-        self.mark = KeyMark(self, clock)
+        self.marks = RetainedMarks(self, clock)
 
     @property
     def topics(self) -> list[str]:
         """The topics to which a member subscribes for as long as it is connected."""
-        return [self.shown(topic) for topic in (settings.TOPIC, contracts.TOPIC, key_mark.TOPIC)]
+        return [self.shown(topic) for topic in (settings.TOPIC, contracts.TOPIC, f"{key_mark.TOPIC}/#")]
 
     def connect(self, link: MqttLink, member: str) -> None:
         """Begins to use a new connection, on which this member has the name `member`.
@@ -69,7 +69,7 @@ class Retained:
         """Drops all retained messages, because the connection is lost; the next connection receives them again."""
         self._link, self.complete = None, False
         self._echoes.fail(problem)
-        for one in (self.settings, self.index, self.pages, self.mark):
+        for one in (self.settings, self.index, self.pages, self.marks):
             one.clear(problem)
 
     def hear(self, words: Sequence[str], payload: bytes) -> bool:
@@ -82,8 +82,8 @@ class Retained:
                 self.settings.hear(payload)
             case ["contracts"]:
                 self.index.hear(payload)
-            case ["keymark"]:
-                self.mark.hear(payload)
+            case ["keymark", limit]:
+                self.marks.hear(limit, payload)
             case ["page", digest]:
                 self.pages.hear(digest, payload)
             case _:
