@@ -12,6 +12,7 @@ import pkgutil
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ import requests
 from django.core.exceptions import ImproperlyConfigured
 
 import reconverge
-from reconverge import Agent
+from reconverge import Agent, RateLimiter
 from reconverge.errors import CostExceedsQuota, InvalidSetting, PortableError
 from reconverge.integrations.decorators import limited
 from reconverge.integrations.requests import LimitedAdapter, QuotaUsedUp
@@ -85,6 +86,23 @@ def test_errors_come_out_of_pools() -> None:
     assert isinstance(raised.value, RateLimited)
     assert raised.value.decision is not None
     assert raised.value.retry_after > 0
+
+
+@pytest.mark.slow
+def test_a_limiter_that_a_process_of_a_pool_lacks_is_an_error_of_the_task() -> None:
+    """It comes out of the pool, with the remedy. An error while the task is read would end the process instead."""
+    spawn = multiprocessing.get_context("spawn")
+    agent = Agent("memory://", namespace="pooled")
+    limiter = agent.limit("api", "5/hour")
+    lacked = "limiter='api': was pickled, and no agent with namespace='pooled' .* declare it here first"
+    with ProcessPoolExecutor(1, mp_context=spawn) as executor, spawn.Pool(1) as pool:
+        for function in (limiter.test, partial(RateLimiter.allow, limiter), partial(RateLimiter.hit, limiter)):
+            with pytest.raises(InvalidSetting, match=lacked):
+                executor.submit(function, "ada").result(WAIT_S)
+            with pytest.raises(InvalidSetting, match=lacked):
+                pool.map_async(function, ["ada"]).get(WAIT_S)
+        with pytest.raises(TypeError, match=r"pass the limiter, .*pool\.submit\(RateLimiter\.allow, limiter, key\)"):
+            pool.map_async(limiter.allow, ["ada"]).get(WAIT_S)
 
 
 def test_a_session_keeps_its_limit_when_it_is_pickled() -> None:

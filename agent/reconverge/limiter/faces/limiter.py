@@ -71,12 +71,16 @@ class Limiter(TakesArgumentsOnly):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles only the limiter's name. Unpickling returns the limiter of that name in the process that unpickles.
 
+        If it has none there, unpickling returns a limiter whose use raises InvalidSetting. An error of `pickle` itself
+        would end the process of a pool that unpickles, and the pool would break or wait for ever.
+
         Raises TypeError if no agent of this process has the limiter.
         """
         for agent in living_agents():
             if self in getattr(agent, "limiters", {}).values():
-                return _of_this_process, (getattr(agent, "namespace", ""), self.name)
-        raise TypeError(f"the limiter {self.name!r} cannot be pickled, as no agent of this process has it any more")
+                return _of_this_process, (type(self), getattr(agent, "namespace", ""), self.name)
+        problem = f"the limiter {self.name!r} cannot be pickled, as no agent of this process has it any more"
+        raise TypeError(f"{problem}; keep the agent in a variable of a module")
 
     if not TYPE_CHECKING:  # a type checker reports each name that is missing, and each wrong argument
 
@@ -97,6 +101,11 @@ class Limiter(TakesArgumentsOnly):
             """Raises AttributeError. For a method of another class of limiters, the message shows what to write."""
             if name == "__signature__":  # which FastAPI reads of a dependency
                 self()
+            if "_missing" in vars(self):
+                namespace, name = vars(self)["_missing"]
+                problem = f"was pickled, and no agent with namespace={namespace!r} has it in this process"
+                remedy = "declare it here first, in a module that this process imports"
+                raise InvalidSetting("limiter", name, f"{problem}; {remedy}")
             hint = f": {self.name!r} {self._elsewhere[name]}" if name in self._elsewhere else ""
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
@@ -179,14 +188,15 @@ class Limiter(TakesArgumentsOnly):
         return f"{type(self).__name__}({self.name!r}, {limits}, policy={self.control.policy.name}{switched})"
 
 
-def _of_this_process(namespace: str, name: str) -> Limiter:
-    """Returns the limiter called `name` of an agent in this process. Raises InvalidSetting if there is none."""
+def _of_this_process(kind: type[Limiter], namespace: str, name: str) -> Limiter:
+    """Returns the limiter called `name` of an agent in this process; if there is none, one that raises when used."""
     for agent in living_agents():
         limiter: Limiter | None = getattr(agent, "limiters", {}).get(name)
         if limiter is not None and getattr(agent, "namespace", "") == namespace:
             return limiter
-    problem = f"was pickled, and no agent with namespace={namespace!r} has it in this process; declare it here first"
-    raise InvalidSetting("limiter", name, problem)
+    missing: Limiter = object.__new__(kind)
+    vars(missing)["_missing"] = namespace, name
+    return missing
 
 
 def check_keys(keys: object) -> None:
