@@ -245,6 +245,17 @@ class RateLimitInterceptor(Interceptor, grpc.ServerInterceptor):  # type: ignore
 class AioRateLimitInterceptor(Interceptor, grpc.aio.ServerInterceptor):  # type: ignore[misc]  # likewise
     """Limits the calls to a `grpc.aio.server`; see `Interceptor`. Functions in settings may be coroutine functions."""
 
+    @classmethod
+    def __subclasshook__(cls, other: type[object], /) -> Any:
+        """Raises InvalidSetting for the other interceptor; `grpc.aio.server` checks its interceptors' classes so.
+
+        Its own error names neither the interceptor nor the one to write.
+        """
+        if RateLimitInterceptor in other.__mro__:
+            said = "is for grpc.server; write AioRateLimitInterceptor in grpc.aio.server"
+            raise InvalidSetting("interceptors", other, said)
+        return NotImplemented
+
     # As a coroutine function it would end the thread of a `grpc.server`, before it could raise.
     def intercept_service(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, continuation: Callable[[Details], Any], handler_call_details: Details
