@@ -33,6 +33,7 @@ from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import AioRateLimitInterceptor, RateLimitInterceptor
 from reconverge.integrations.misplaced import log_bypassed, log_without_effect
 from reconverge.integrations.prometheus import AgentCollector
+from reconverge.integrations.shedding import LoadSheddingMiddleware
 from reconverge.integrations.web.bound_rule import MISSED_MAX
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications.asking import (
@@ -282,6 +283,19 @@ def test_limits_for_fastapi_as_a_middleware_are_an_error() -> None:
     app.add_middleware(limits)  # type: ignore[arg-type]
 
     with pytest.raises(InvalidSetting, match=r"is an application, and limits are no middleware; write limits\.install"):
+        ask_asgi(app)
+
+
+@pytest.mark.parametrize("kind", [AsgiMiddleware, LoadSheddingMiddleware])
+def test_an_object_in_place_of_the_class_of_a_middleware_is_an_error(kind: Any) -> None:
+    """When the application starts. Starlette calls it as it would call the class."""
+    app = fastapi.FastAPI()
+    made: Any = kind(app, "2/minute", agent="memory://") if kind is AsgiMiddleware else kind(app)
+    app.add_middleware(made)
+
+    with pytest.raises(
+        TypeError, match=rf"pass the class, as in app\.add_middleware\({kind.__name__}, \.\.\.\), not an"
+    ):
         ask_asgi(app)
 
 

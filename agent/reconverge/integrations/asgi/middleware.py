@@ -32,7 +32,7 @@ from reconverge.integrations.asgi.sending import (
 from reconverge.integrations.misplaced import warn_if_charged_before, warn_if_dropped
 from reconverge.integrations.web.bound_rule import FoundKey
 from reconverge.integrations.web.guard import Guard
-from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_asgi, one_of
+from reconverge.integrations.web.options import OF_LIMITS, GuardSettings, check_asgi, one_of, with_advice_about_class
 from reconverge.integrations.web.outcome import OUTCOME, Outcome
 from reconverge.integrations.web.pipeline import Admitted, Decide, RefusedByOne
 from reconverge.integrations.web.request.addresses import Addresses, Client, Located, is_port
@@ -210,6 +210,7 @@ class RateLimitMiddleware:
         self._unserved = warn_if_dropped(self)
         self._begun = False
 
+    @with_advice_about_class
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if self._decide is None and not self._begun:

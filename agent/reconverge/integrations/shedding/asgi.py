@@ -51,7 +51,7 @@ from reconverge.integrations.shedding.response import (
     outcome_of,
 )
 from reconverge.integrations.shedding.waiting import ADMISSION, stepping_aside
-from reconverge.integrations.web.options import check_asgi
+from reconverge.integrations.web.options import check_asgi, with_advice_about_class
 from reconverge.shedding.admission import Admission
 from reconverge.shedding.layers import DROPPED, IGNORED, ShedRefusal
 from reconverge.shedding.stack import Stack
@@ -103,6 +103,7 @@ class LoadSheddingMiddleware:
         """Returns how many requests were served without a decision because a function of the application failed."""
         return self._deciding.failures
 
+    @with_advice_about_class
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)

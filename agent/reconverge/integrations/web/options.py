@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, NUMBER
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from reconverge.integrations.web.guard import Guard
 
 from reconverge.integrations.web.request.keys import takes, waits
+
+Served = TypeVar("Served", bound=Callable[..., Any])
 
 
 class CommonSettings(TypedDict, total=False):
@@ -167,6 +169,18 @@ def check_asgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integ
     _check_callable(app)
     if hasattr(app, "wsgi_app") or (callable(app) and takes(app, 2) and not takes(app, 3)):
         raise InvalidSetting("app", app, f"is a WSGI application; wrap it in {instead}")
+
+
+def with_advice_about_class(call: Served) -> Served:
+    """Gives `__call__` of an ASGI middleware a name by which Python's error shows the mistake `add_middleware(object)`.
+
+    Starlette calls the object with the application then, as if it were the class. A function around `__call__` that
+    looks at the arguments would not be the coroutine function that servers look for.
+    """
+    name = call.__qualname__
+    passed = f"pass the class, as in app.add_middleware({name.partition('.')[0]}, ...), not an object of it"
+    call.__qualname__ = f"{passed}: {name}"
+    return call
 
 
 def check_wsgi(app: Any, instead: str = "RateLimitMiddleware of reconverge.integrations.asgi") -> None:
