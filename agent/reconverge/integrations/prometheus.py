@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, Final
@@ -71,6 +72,7 @@ class AgentCollector(Collector):
         if self is None:
             raise InvalidSetting("collector", AgentCollector, "is a class; register an object: AgentCollector(agent)")
         self._unread.detach()
+        _check_alone(self, sys._getframe(1).f_locals.get("self"))  # noqa: SLF001  # a registry does not pass itself
         for metric in METRICS:
             yield _family(metric)
 
@@ -86,6 +88,15 @@ class AgentCollector(Collector):
                 for reading in readings[metric.name]:
                     family.add_metric(reading.labels, reading.value)
             yield family
+
+
+def _check_alone(collector: AgentCollector, registry: object) -> None:
+    """Raises InvalidSetting if `registry` has a collector of an agent; its own error would only list our metrics."""
+    others = getattr(registry, "_collector_to_names", ()) if isinstance(registry, CollectorRegistry) else ()
+    if any(isinstance(each, AgentCollector) for each in list(others)):
+        problem = "is the second one of this registry, and the series of both would have the same names"
+        remedy = "register one, which shows all limits of its agent, and give another agent a registry of its own"
+        raise InvalidSetting("collector", collector, f"{problem}; {remedy}")
 
 
 class WorkerMetrics(SilentHooks):

@@ -54,6 +54,23 @@ def test_every_decision_is_told_by_what_became_of_it() -> None:
     assert "ada" not in generate_latest(registry_of(agent)).decode()
 
 
+@pytest.mark.parametrize("of_another", [False, True])
+def test_a_second_collector_in_one_registry_is_an_error_with_its_remedy(of_another: bool) -> None:
+    """The registry's own error lists the names of all series. After `unregister` another one may take its place."""
+    agent, registry = Agent("memory://"), CollectorRegistry()
+    first = AgentCollector(agent)
+    registry.register(first)
+    second = AgentCollector(Agent("memory://", namespace="another") if of_another else agent)
+    with pytest.raises(
+        InvalidSetting, match=r"is the second one of this registry.*; register one, .*a registry of its"
+    ):
+        registry.register(second)
+    registry.unregister(first)
+
+    registry.register(second)
+    CollectorRegistry().register(AgentCollector(agent))
+
+
 def test_limits_beyond_the_bound_are_told_together() -> None:
     """Those that were declared first keep their series, and nothing is lost of the others."""
     agent = Agent("memory://")
@@ -116,14 +133,6 @@ def test_a_key_near_its_end_and_what_is_beyond_are_told(redis_server: RedisServe
 
     assert 1 == series["reconverge_near_limit_total", ("login",)]
     assert 31 == series["reconverge_overadmitted_total", ("login",)]
-
-
-def test_a_registry_notices_a_second_agent() -> None:
-    """Two agents need two registries, as any two things of one name."""
-    registry = registry_of(Agent("memory://"))
-
-    with pytest.raises(ValueError, match="Duplicated timeseries"):
-        registry.register(AgentCollector(Agent("memory://")))
 
 
 def test_workers_write_down_what_collectors_read() -> None:
