@@ -11,6 +11,7 @@ from reconverge.hub.diagnosis import Diagnosis, Finding, Level
 from reconverge.hub.registry import HubSettings
 from reconverge_sync.redis.connection import Connection, Place
 from reconverge_sync.redis.diagnosis.advice import as_failure
+from reconverge_sync.redis.diagnosis.checks import services_at
 from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis
 from reconverge_sync.redis.hub import RedisHub, Servers
 from reconverge_sync.sentinel.master import SentinelMaster
@@ -64,7 +65,8 @@ class SentinelHub(RedisHub):
             failure = as_failure(error, encrypted=self._connection.address.encrypted)
             fact = f"no Sentinel knows the address of the master of {service} is: {failure.text}"
             remedy = "Correct the hosts and the service in the URL; a Sentinel lists its services:\n"
-            return Diagnosis([Finding(SENTINEL, Level.PROBLEM, fact, f"{remedy}  redis-cli -p 26379 SENTINEL MASTERS")])
+            listing = services_at(self._connection.address)
+            return Diagnosis([Finding(SENTINEL, Level.PROBLEM, fact, f"{remedy}{listing}")])
         diagnosis = await self._examine(place)
         found = Finding(SENTINEL, Level.OK, f"the master of {service} is at {place}")
         return replace(diagnosis, findings=[found, *diagnosis.findings])

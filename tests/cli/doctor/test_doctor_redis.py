@@ -282,7 +282,11 @@ def test_a_replica_that_tells_nothing_about_itself_is_known_by_its_refusal() -> 
 )
 def test_what_a_server_is_decides_whether_it_can_be_a_hub(server: Introduced, level: str) -> None:
     """6.2 or later, a master, no Sentinel, best without cluster mode."""
-    assert level == judge_server(server).level
+    address = Address("[::1]:26380", "::1", encrypted=True, database=0, has_password=False)
+    said = judge_server(server, address)
+
+    assert level == said.level
+    assert (server.mode == "sentinel") == ("redis-cli -u rediss://[::1]:26380 SENTINEL MASTERS" in said.remedy)
 
 
 def test_the_oldest_redis_that_will_do_is_judged_alike(old_redis: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -123,6 +124,8 @@ def test_a_service_that_no_sentinel_knows_is_named(service: RedisService) -> Non
         HubUnavailable, match=r"^unknown-service: the Sentinel at .* knows no service 'mistyped'; correct the URL$"
     ):
         asyncio.run(_totals(hub, SETTINGS))
+    (found,) = asyncio.run(SentinelHub(hub, SETTINGS).diagnose()).findings
+    assert found.remedy.endswith(f"redis-cli -u redis://{urlsplit(hub).netloc.split(',')[0]} SENTINEL MASTERS")
 
 
 def _known(service: RedisService) -> Totals | None:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reconverge.hub.diagnosis import Finding, Level
-from reconverge_sync.redis.diagnosis.advice import SERVER
+from reconverge.hub.diagnosis import COMMAND, Finding, Level
+from reconverge_sync.redis.diagnosis.advice import SERVER, Address
 
 PERMISSION: Final = "permission"
 MEMORY: Final = "memory"
@@ -35,13 +35,18 @@ class RedisServer:
     """The reply of INFO; empty if the user has no right to it, None if it was not asked for."""
 
 
-def judge_server(server: RedisServer, *, clustered: bool = False) -> Finding:
+def services_at(sentinel: Address) -> str:
+    """Returns the command that lists the services of a Sentinel, to be shown to people."""
+    return f"{COMMAND}redis-cli -u {'rediss' if sentinel.encrypted else 'redis'}://{sentinel.place} SENTINEL MASTERS"
+
+
+def judge_server(server: RedisServer, address: Address, *, clustered: bool = False) -> Finding:
     """Returns the finding on a server's version and role: whether it can be a hub, or a server of a cluster hub."""
     shown = f"{server.name} {server.version}".strip()
     if server.mode == "sentinel":
         fact = f"this is a Sentinel ({shown}), which knows the address of a Redis but cannot be a hub itself"
         remedy = "Begin the URL with redis+sentinel:// and end it with the name of the service, as listed by:\n"
-        return Finding(SERVER, Level.PROBLEM, fact, f"{remedy}  redis-cli -p 26379 SENTINEL MASTERS")
+        return Finding(SERVER, Level.PROBLEM, fact, f"{remedy}{services_at(address)}")
     version = re.match(r"(\d+)\.(\d+)", server.version)
     if version is None:
         fact = "could not find out the version: the server does not report it"

@@ -79,7 +79,7 @@ class RedisDiagnosis:
             if not await self._reach(server):
                 return Diagnosis(self._findings)
             await self._ask_about(server)
-            self._findings.append(judge_server(server, clustered=self._target.clustered))
+            self._findings.append(judge_server(server, self._target.address, clustered=self._target.clustered))
             if self._findings[-1].level is not Level.PROBLEM and await self._may_do_everything():
                 await self._exchange()
             await self._ping()
