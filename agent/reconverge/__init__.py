@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnknownHub,
         UnknownKind,
         UnknownLimit,
+        WrongMoment,
     )
     from reconverge.hub import Hub
     from reconverge.limit.limit import Limit
@@ -77,6 +78,7 @@ __all__ = [
     "UnknownKind",
     "UnknownLimit",
     "Usage",
+    "WrongMoment",
 ]
 
 _PLACES: Final = {
@@ -110,6 +112,7 @@ _PLACES: Final = {
     "UnknownKind": "reconverge.errors",
     "UnknownLimit": "reconverge.errors",
     "Usage": "reconverge.decision",
+    "WrongMoment": "reconverge.errors",
 }
 
 if not TYPE_CHECKING:  # type checkers would take it to mean that every name exists

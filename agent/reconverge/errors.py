@@ -287,6 +287,10 @@ class MissingExtra(ReconvergeError, ImportError):
         )
 
 
+class WrongMoment(ReconvergeError, RuntimeError):
+    """Raised by a call that cannot be made here and now: it would hold up an event loop, or what it needs is in use."""
+
+
 class EventletPatched(ReconvergeError, RuntimeError):
     """Raised when an agent with a hub runs in a process in which eventlet has replaced Python's threads."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reconverge import Agent, HubUnavailable, InvalidSetting
+from reconverge import Agent, HubUnavailable, InvalidSetting, WrongMoment
 from reconverge.hub.report import Answer, Batch
 from reconverge.integrations.fastapi import Limits as FastAPILimits
 from reconverge.integrations.flask import Limits as FlaskLimits
@@ -246,7 +246,7 @@ def test_a_check_in_any_coroutine_says_what_to_write(
         await anext(lifespan())
 
     for begin in (check, begins):
-        with pytest.raises(RuntimeError, match=r"write `await agent.check_async"):
+        with pytest.raises(WrongMoment, match=r"write `await agent.check_async"):
             asyncio.run(begin())
 
 

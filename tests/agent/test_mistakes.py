@@ -6,6 +6,7 @@ that the package declares is in it.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Callable
@@ -30,9 +31,11 @@ from reconverge import (
     MissingExtra,
     NeedsSlot,
     ReconvergeError,
+    Slot,
     UnknownHub,
     UnknownKind,
     UnknownLimit,
+    WrongMoment,
     errors,
 )
 from reconverge.contracts.contracts import Contracts
@@ -334,6 +337,16 @@ SPELLINGS: dict[str, Mistake] = {
     ),
     "a window of a negative time": (lambda: Limit(5, timedelta(-1)), InvalidLimit, ("window of -86400.0 s",)),
     "an interval of no time": (lambda: Agent("memory://", sync_interval=timedelta(0)), InvalidSetting, ("=0.0:",)),
+    "waiting on a thread with an event loop": (
+        lambda: asyncio.run(_waits()),
+        WrongMoment,
+        ("hold up the event loop", "use `await limiter.wait('ada')`"),
+    ),
+    "a slot that is held": (
+        lambda: _hold_twice(_agent_with().concurrency("jobs", 2).slot("ada")),
+        WrongMoment,
+        ("slot of 'ada' is held already", "make another slot"),
+    ),
     "a negative timeout": (
         lambda: _login().wait_blocking("ada", timeout=timedelta(-1)),
         InvalidSetting,
@@ -436,6 +449,15 @@ def test_every_error_of_the_package_is_provoked_here() -> None:
 
     assert declared - {ReconvergeError} == provoked
     assert declared <= {getattr(reconverge, name) for name in reconverge.__all__}
+
+
+async def _waits() -> None:
+    _login().wait_blocking("ada")
+
+
+def _hold_twice(slot: Slot) -> None:
+    with slot:
+        slot.acquire()
 
 
 def _is_error(thing: object) -> bool:

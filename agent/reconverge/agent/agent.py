@@ -37,7 +37,7 @@ from reconverge.agent.snapshots.publishing import Publishing
 from reconverge.agent.snapshots.snapshot import NodeSnapshot
 from reconverge.arguments import NAMELESS, NUMBER, TakesArgumentsOnly, taken_by, with_advice
 from reconverge.clock import SECOND_NS, Clock, ManualClock, Seconds, SystemClock, in_seconds
-from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit
+from reconverge.errors import HubUnavailable, InvalidSetting, LimitConflict, UnknownLimit, WrongMoment
 from reconverge.exchange.answer_stats import AnswerStats
 from reconverge.exchange.follower import Follower
 from reconverge.exchange.schedule import Pacing, pace_of
@@ -752,16 +752,16 @@ class Agent(TakesArgumentsOnly):
             HubUnavailable: the hub does not answer; the error's kind and problem have the reason.
             InvalidSetting: neither the program nor the environment has named a hub. If they name `memory://`, the
                 check succeeds at once.
-            RuntimeError: the caller is a coroutine, or runs in the event loop that `async with agent` exchanges in.
+            WrongMoment: the caller is a coroutine, or runs in the event loop that `async with agent` exchanges in.
         """
         if sys._getframe(1).f_code.co_flags & AWAITING:  # noqa: SLF001  # `inspect` has it so, and reads files
-            raise RuntimeError("check() would block the event loop; write `await agent.check_async()` here")
+            raise WrongMoment("check() would block the event loop; write `await agent.check_async()` here")
         self._check(timeout)
 
     def _check(self, timeout: Seconds) -> None:
         runner = self._lifecycle.listening
         if isinstance(runner, TaskRunner) and runner.is_here:
-            raise RuntimeError(
+            raise WrongMoment(
                 "check() would block the event loop in which this agent exchanges with its hub; "
                 "write `await agent.check_async()` here"
             )

@@ -20,7 +20,7 @@ from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
 from reconverge.agent.notice import AgentInUse, log_forked, log_made_anew, log_one_of_several
 from reconverge.clock import Clock, ManualClock, Seconds, in_seconds
-from reconverge.errors import EventletPatched, HubUnavailable
+from reconverge.errors import EventletPatched, HubUnavailable, WrongMoment
 from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.follower import Follower
 from reconverge.exchange.ownership import Runner
@@ -166,7 +166,7 @@ class Lifecycle:
                     " in each request"
                 )
             said = f"this agent already exchanges with the hub in {problem}"
-            raise RuntimeError(said)  # noqa: TRY004  # it is no matter of types
+            raise WrongMoment(said)
         self.exchanges.stops += 1
         for runner in self.alive:
             runner.request_stop()

@@ -36,7 +36,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeAlias
 
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
-from reconverge.errors import InvalidSetting, LeaseEnded
+from reconverge.errors import InvalidSetting, LeaseEnded, WrongMoment
 from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.awaiting import undecided
@@ -144,7 +144,7 @@ class Slot(Unique):
         waits for no other work to end, but may ask the hub in doubt, as `RateLimiter.ask_blocking` does.
 
         Raises:
-            RuntimeError: the slot is held already; or the call would wait on a thread that runs an event loop.
+            WrongMoment: the slot is held already; or the call would wait on a thread that runs an event loop.
         """
         self._check_free()
         if self._terms.on_lease_end is not None:
@@ -188,7 +188,7 @@ class Slot(Unique):
 
     def _check_free(self) -> None:
         if self.cost > 0:
-            raise RuntimeError(f"this slot of {self._key!r} is held already; make another slot for each block")
+            raise WrongMoment(f"this slot of {self._key!r} is held already; make another slot for each block")
 
     def _watch_lease(self, task: asyncio.Task[object] | None) -> None:
         """Starts a timer for the end of the slot's lease; at that time cancels `task`, or calls `on_lease_end`."""
@@ -318,7 +318,7 @@ class SlotDoor:
         if not terms.timeout:
             return _taken(self._enforcement.on.asking.ask_blocking(self._request(key, terms)))
         if has_a_loop():
-            raise RuntimeError(f"waiting here would hold up the event loop; use `async with` for {self.name!r}")
+            raise WrongMoment(f"waiting here would hold up the event loop; use `async with` for {self.name!r}")
         if self._is_new(key):
             taken = _taken(self._enforcement.on.asking.ask_blocking(self._request(key, terms)))
             if taken[1].allowed:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, WrongMoment
 from reconverge.integrations.asgi.middleware import AsgiRequest
 from reconverge.integrations.asgi.sending import Message, Receive
 from reconverge.integrations.web.bound_rule import Declared
@@ -114,7 +114,7 @@ class SocketMessages:
             if message["type"] == "websocket.disconnect":
                 return
             if message["type"] == "websocket.connect":
-                raise RuntimeError(
+                raise WrongMoment(
                     f"the limit {self.name!r} was asked about messages of a websocket that is not accepted yet; "
                     "write await socket.accept() before async for text in messages(socket)"
                 )

@@ -180,7 +180,7 @@ class RateLimiter(Limiter):
         """Waits as `wait`, for threads, in the same queue.
 
         Raises:
-            RuntimeError: an event loop runs on this thread, and would be held up.
+            WrongMoment: an event loop runs on this thread, and would be held up.
         """
         timeout_s, within_ns = _checked_times(timeout, max_queue, within)
         return self._enforcement.answers.wait_blocking(key, cost, kind, timeout_s, max_queue, within_ns)

@@ -44,7 +44,7 @@ from typing import TypeAlias
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.decision import Decision
-from reconverge.errors import InvalidSetting
+from reconverge.errors import InvalidSetting, WrongMoment
 from reconverge.kernel import NEVER_NS, Costs, Decider, Table, gate_of
 from reconverge.limiter.waiting.queue import QueuePlace, WaitQueue, Waker
 from reconverge.limiter.waiting.running import run, run_blocking
@@ -103,10 +103,10 @@ class Waiting:
     ) -> Decision:
         """Makes a request wait on the calling thread, as `wait`. Returns the decision.
 
-        Raises RuntimeError if an event loop runs on this thread.
+        Raises WrongMoment if an event loop runs on this thread.
         """
         if timeout != 0 and has_a_loop():
-            raise RuntimeError(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
+            raise WrongMoment(f"waiting here would hold up the event loop; use `await limiter.wait({key!r})`")
         waker = thread_waker()
         steps = self.steps(key, costs, timeout, max_queue, waker, lifo=lifo)
         try:
