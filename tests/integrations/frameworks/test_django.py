@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from django.core.handlers.wsgi import WSGIHandler, WSGIRequest
@@ -67,6 +68,20 @@ async def _get_slowly(url: str, user: Any, method: str, headers: dict[str, str])
         response.body = b"".join([part async for part in response])
         response.close()
     return response
+
+
+def test_a_check_finds_that_the_middleware_is_missing() -> None:
+    """`manage.py check` runs it if the package is in INSTALLED_APPS. A limit on views alone needs no middleware."""
+    ours, other = "reconverge.integrations.django.RateLimitMiddleware", "django.middleware.common.CommonMiddleware"
+    found = {}
+    for said in ({"LIMITS": "2/minute"}, {"RULES": [{"LIMITS": "2/minute"}]}, {"NAMESPACE": "shop"}, None):
+        for middleware in ([other], [other, ours]):
+            with override_settings(RECONVERGE=said, MIDDLEWARE=middleware):
+                warned = [each for each in checks.run_checks() if "RECONVERGE has LIMITS or RULES" in each.msg]
+                found[str(said), ours in middleware] = [each.hint for each in warned]
+
+    hint = [f"add '{ours}' to MIDDLEWARE"]
+    assert [hint, [], hint, [], [], [], [], []] == [*found.values()]
 
 
 ASYNCHRONY = pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")

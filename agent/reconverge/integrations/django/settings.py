@@ -31,6 +31,7 @@ from reconverge.integrations.web.unmatched import Route, UnmatchedRules, methods
 
 try:
     from django.conf import settings
+    from django.core import checks
     from django.core.exceptions import ImproperlyConfigured, PermissionDenied
     from django.core.signals import setting_changed
     from django.http import Http404
@@ -130,6 +131,16 @@ class Configured:
                 f"{SETTING}: {', '.join(slow)} has a coroutine function, but the middleware runs without an event loop"
                 " here: under WSGI, or because a middleware below it is synchronous only; use a plain function"
             )
+
+
+@checks.register  # type: ignore[untyped-decorator]  # Django has no types
+def check_middleware(**_: object) -> list[checks.Warning]:
+    """A check for `manage.py`: returns a warning if LIMITS or RULES have no effect, as the middleware is missing."""
+    said = getattr(settings, SETTING, None) or {}
+    if not any(said.get(name) for name in ("LIMITS", "RULES")) or OURS_BEGIN in "\n".join(settings.MIDDLEWARE):
+        return []
+    hint = f"add '{OURS_BEGIN}RateLimitMiddleware' to MIDDLEWARE"
+    return [checks.Warning(f"{SETTING} has LIMITS or RULES, which the middleware obeys, and it is missing", hint=hint)]
 
 
 @cache
