@@ -434,6 +434,12 @@ def test_keys_are_bounded_by_max_keys() -> None:
     ("uri", "options", "complaint"),
     [
         ("reconverge+memory://?sync_interval=often", {}, "sync_interval='often': is not a number"),
+        (
+            "reconverge+memory://?max_overshot=0.1",
+            {},
+            "not known: max_overshot; memory:// has none; settings of a storage: align, asks_max, ",
+        ),
+        ("reconverge+memory://?max_overshot=0.1", {}, "when_hub_is_away; did you mean 'max_overshoot'?"),
         ("reconverge+memory://?policy=strict&policy=strict", {}, "is in the URI twice"),
         ("reconverge+memory://?policy=strict", {"policy": "strict"}, "is in the URI, too"),
         (

@@ -13,7 +13,7 @@ from reconverge.hub.fallback import TwoHubs, two_hubs
 from reconverge.hub.fallback.mistaken import no_hub
 from reconverge.hub.hashing import KeyHasher, hashing
 from reconverge.hub.port import Eraser, Hub, KeyReader
-from reconverge.hub.registry import MEMORY, HubSettings, open_hub, redacted, scheme_of
+from reconverge.hub.registry import MEMORY, UNKNOWN_OPTION, HubSettings, open_hub, redacted, scheme_of
 
 WITHOUT_CREDENTIALS: Final = frozenset((MEMORY, "embedded", "mqtt", "mqtts"))
 """The schemes of hubs that take no `credentials` function."""
@@ -125,6 +125,9 @@ def _opened(hub: str | Hub, settings: HubSettings) -> OpenedHub:
                 raise InvalidSetting(
                     "hub", redacted(hub), f"has a path; for agents that share their counts write {MEMORY}://NAME"
                 )
+            option = hub.partition("?")[2].partition("=")[0]
+            if option:
+                raise InvalidSetting("hub", redacted(hub), f"{UNKNOWN_OPTION}: {option}; {MEMORY}:// has none")
             if set("?#") & set(hub):
                 raise InvalidSetting(
                     "hub", redacted(hub), f"has options after ? or #, and {MEMORY}:// has none; leave them out"
