@@ -195,7 +195,7 @@ def test_a_key_function_that_never_finds_a_user_is_told_of_once(agent: Agent, ca
 
     assert 1 == caplog.text.count("by_user has found no key in any of the first 10 requests")
     assert "write key_func=Depends(current_user)" in caplog.text
-    assert "in Django, put AuthenticationMiddleware above ours" in caplog.text
+    assert "in Django and Starlette, put AuthenticationMiddleware above ours in the list" in caplog.text
 
 
 def test_a_key_function_that_has_found_a_key_is_not_told_of(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:

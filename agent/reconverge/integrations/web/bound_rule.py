@@ -69,8 +69,9 @@ BECOMES: Final = {
 }
 """For each value of the setting `missing`, the treatment of a request without a key, in words for log messages."""
 NO_USER: Final = (
-    ". No middleware has left a user in the request; in Django, put AuthenticationMiddleware above ours; in FastAPI, "
-    "whose users come from a dependency, write key_func=Depends(current_user)"
+    ". No middleware has left a user in the request before this limit; in Django and Starlette, put "
+    "AuthenticationMiddleware above ours in the list; in FastAPI, whose users come from a dependency, write "
+    "key_func=Depends(current_user)"
 )
 NO_PARAMETER: Final = (
     ". A route has the parameters that its own path names, and a middleware before the router knows none; write the "
