@@ -175,7 +175,8 @@ def opened_table(payload: object, secrets: Secrets, *, magic: bytes) -> Opened |
         _, what, _ = magic.decode().split("-")  # the form of all magics
         return Rejection(MALFORMED, f"does not begin with the header of {what}")
     if not secrets.have_signed(body, header[len(magic) : -1], magic=magic):
-        return Rejection(FORGED, "is not signed with any of the secrets known here")
+        remedy = "give its publisher and all nodes the same secret"
+        return Rejection(FORGED, f"is not signed with any of the secrets known here; {remedy}")
     try:
         return Opened(json.loads(body, object_pairs_hook=_without_repetition, parse_constant=_no_constant))
     except InvalidDocument as error:

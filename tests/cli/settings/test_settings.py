@@ -124,7 +124,10 @@ def test_a_version_that_nobody_would_obey_is_not_published(file: Path, redis_ser
 @pytest.mark.parametrize(
     ("payload", "problem"),
     [
-        (sealed_now(secret=OTHER, limits=login("1/day")), "not signed with any of the secrets"),
+        (
+            sealed_now(secret=OTHER, limits=login("1/day")),
+            "give its publisher and all nodes the same secret",
+        ),
         (sealed_now(namespace="other"), "for the namespace 'other'"),
         (b"\x1b[31mnoise", "does not begin with the header of settings"),
     ],

@@ -70,6 +70,7 @@ def test_all_limits_are_switched_and_switched_back(node: Agent, redis_server: Re
     eventually(lambda: switched(node) == {"login": "on", "search": "on"}, "the node's own")
 
     assert (0, 0) == (first.returncode, second.status)
+    assert "published for nodes with this secret: all limits of" in first.stdout
     assert "off" in first.stdout
     assert "as each node says" in second.stdout
 

@@ -169,6 +169,7 @@ def _tell(found: FleetSettings | None, namespace: str, now_s: int, *, as_json: b
         typer.echo(f"nothing is published for namespace {namespace}: each node switches its limits itself")
         return
     until = f"version {found.version}, for {found.expires - now_s} s more"
-    typer.echo(f"all limits of {namespace}: {found.switch or 'as each node says'} ({until})")
+    word = found.switch or "as each node says"
+    typer.echo(f"published for nodes with this secret: all limits of {namespace}: {word} ({until})")
     for name, each in switches.items():
         typer.echo(f"{name}: {each}")
