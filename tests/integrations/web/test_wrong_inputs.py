@@ -464,6 +464,7 @@ def test_what_is_spent_of_a_limit_that_does_not_settle_is_told_of(caplog: pytest
         guard.check(PlainRequest(client="192.0.2.1"), [declared]).spend(1)
 
     assert 1 == caplog.text.count("spend() charges nothing, because the limit has no settle='spent'")
+    assert "the function 'spend() of fixed' failed" in caplog.text
     assert {"InvalidSetting": 2} == guard.stats().failures
 
 

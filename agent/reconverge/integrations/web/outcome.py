@@ -225,10 +225,10 @@ class Outcome(Unique):
         if meant and all(ruling.declared.rule.settle != SPENT for ruling in meant):
             rule = meant[0].declared.rule
             problem = f"spend() charges nothing, because the limit has no settle={SPENT!r}; add that to its rule"
-            self.guard.failed(InvalidSetting("settle", rule.settle, problem), meant[0].name)
+            self.guard.failed(InvalidSetting("settle", rule.settle, problem), f"spend() of {meant[0].name}")
         elif cost and not self._unsettled and any(ruling.reservation is not None for ruling in meant):
             problem = "is spent after the end of the response; call spend() earlier, or hit() of the limiter"
-            self.guard.failed(InvalidSetting("cost", cost, problem), meant[0].name)
+            self.guard.failed(InvalidSetting("cost", cost, problem), f"spend() of {meant[0].name}")
         for ruling in self._unsettled:
             if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:
                 if name is None or name == ruling.name:
