@@ -40,6 +40,7 @@ from reconverge import (
 )
 from reconverge.contracts.contracts import Contracts
 from reconverge.hooks import SilentHooks
+from reconverge_sync.memory import MemoryHub
 from tests.support.agents import net_at
 from tests.support.programs.process import Process
 from tests.support.servers import free_port
@@ -416,6 +417,26 @@ def test_declaring_a_limit_again_alike_is_no_mistake() -> None:
     assert login is agent.limit("login", Limit(5, 60.0))
     assert login is agent.limit("login", "5 per 60 seconds", policy="balanced")
     assert login is agent.limiter("login")
+
+
+@pytest.mark.parametrize("declared", ["5/minute", "5/minute; 9/hour", "5/hour"])
+def test_keys_that_are_texts_of_objects_are_told_of_once_for_each_limit(
+    declared: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each object is a key of its own. Other keys in angle brackets are keys like all others."""
+    agent = Agent("memory://" if declared != "5/hour" else MemoryHub(), namespace="objects")
+    limiters = [agent.limit(f"{declared[:1]}-{number}-{len(declared)}", declared) for number in range(2)]
+    for limiter in limiters:
+        limiter.allow("<b>")
+    assert "" == caplog.text
+    for limiter in limiters:
+        for each in [object() for _ in range(9)]:
+            limiter.allow(str(each))
+    agent.stop()
+
+    for limiter in limiters:
+        assert 1 == caplog.text.count(f"a key of the limit '{limiter.name}' is '<object object at 0x")
+    assert "return what identifies it, as str(user.id)" in caplog.text
 
 
 def test_a_missing_package_is_told_with_what_to_install() -> None:

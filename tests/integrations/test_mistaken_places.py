@@ -85,13 +85,14 @@ def test_the_interceptor_for_asyncio_ends_each_call_of_a_server_on_threads(caplo
 async def test_the_interceptor_for_threads_is_an_error_in_a_server_on_asyncio() -> None:
     """When the server is made; gRPC's own error does not name what to write. Others are looked at as ever."""
     wrong: Any = RateLimitInterceptor("2/minute", agent="memory://")
+    none: Any = object()
     right = AioRateLimitInterceptor("2/minute", agent="memory://")
     with pytest.raises(
         InvalidSetting, match=r"is for grpc\.server; write AioRateLimitInterceptor in grpc\.aio\.server"
     ):
         grpc.aio.server(interceptors=[right, wrong])
     with pytest.raises(ValueError, match="Interceptor must be"):
-        grpc.aio.server(interceptors=[object()])
+        grpc.aio.server(interceptors=[none])
 
     assert grpc.aio.server(interceptors=[right])
 

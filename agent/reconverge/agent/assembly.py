@@ -11,7 +11,7 @@ from secrets import token_bytes
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from reconverge.agent.notice import log_reentry
+from reconverge.agent.notice import log_of_object, log_reentry
 from reconverge.clock import SECOND_NS, Clock
 from reconverge.errors import InvalidSetting
 from reconverge.exchange.thread_runner import refuse_eventlet
@@ -95,6 +95,7 @@ def assemble(
     kernel.region_ppm = settings.region_ppm
     kernel.silence_max_ns = round(settings.max_silence * SECOND_NS)
     kernel.on_reentry = log_reentry
+    kernel.on_object = log_of_object
     shared_name = urlsplit(hub).netloc if isinstance(hub, str) and opened.hub is None else ""
     if shared_name:
         kernel = _shared_kernels.setdefault((shared_name, settings.namespace), kernel)

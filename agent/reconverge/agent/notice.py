@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.kernel import MISSING, PYTHON_IS_ASKED_FOR, WITHOUT_LOCK
+from reconverge.kernel.keys import OF_OBJECT
 from reconverge.limit.idle import idle_in
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.settings import EXCHANGES_MIN
@@ -251,3 +252,20 @@ def log_reentry(name: str) -> None:
         "agent.stats() counts it as `reentered`. Give the handler a limit of its own if that happens often.",
         name,
     )
+
+
+def log_if_of_object(key: str, limit: str) -> None:
+    """Logs once for each limit that a key contains the text of an object, which is another one for each object."""
+    if OF_OBJECT in key:
+        log_of_object(limit, key)
+
+
+def log_of_object(limit: str, key: str) -> None:
+    """Logs once for each limit that a key is the text of an object."""
+    if _logged.is_new((OF_OBJECT, limit)):
+        logger.warning(
+            "reconverge: a key of the limit %r is %r, the text of an object whose class has no __str__; each is a"
+            " key of its own, so the limit refuses nothing; return what identifies it, as str(user.id)",
+            limit,
+            key,
+        )

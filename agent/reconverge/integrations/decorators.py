@@ -15,6 +15,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
 from reconverge.agent.agent import Agent
+from reconverge.agent.notice import log_if_of_object
 from reconverge.arguments import with_advice
 from reconverge.clock import Seconds, in_seconds
 from reconverge.decision import Decision
@@ -27,7 +28,6 @@ from reconverge.integrations.web.costs import check_of_call, kind_of_call, warn_
 from reconverge.integrations.web.metering import checked_meter, count_call
 from reconverge.integrations.web.outcome import RateLimited
 from reconverge.integrations.web.request import keys
-from reconverge.integrations.web.request.distinctive import log_if_of_object
 from reconverge.integrations.web.request.keys import name_of_function, plain, waits, written
 from reconverge.integrations.web.rules import Fixed, fitting_name, name_of
 from reconverge.limiter.asking import ASK, within_s

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from reconverge.errors import InvalidKey, shown
+
+OF_OBJECT: Final = " object at 0x"
+"""The part of a text that Python makes of an object whose class has no `__str__`, before the object's address."""
+
+
+def is_of_object(key: str) -> bool:
+    """Returns whether a key is the text of an object, which is another key for each object."""
+    return key[-1] == ">" and key[0] == "<" and OF_OBJECT in key
 
 
 def plain_key(key: object, bytes_max: int) -> str:
@@ -14,7 +24,7 @@ def plain_key(key: object, bytes_max: int) -> str:
         if key is None:
             raise InvalidKey("a key is a string, not None; name what is counted, such as a user or an address")
         remedy = f"turn {shown(key)} into a string first"
-        if " object at 0x" in remedy:
+        if OF_OBJECT in remedy:
             remedy = "name what identifies it, such as its id or its address; its str() differs for each object"
         raise InvalidKey(f"a key is a string, not {type(key).__name__}; {remedy}")
     key = str.__str__(key)  # not str(key), which a subclass may override

@@ -59,6 +59,8 @@ class Node(KernelFields):
         self.on_reentry: Callable[[str], None] = _ignore_reentry
         """Called once, with the name of a limit, after a thread asked for a decision in the middle of another
         decision."""
+        self.on_object: Callable[[str, str], None] = _ignore_object
+        """Called, with the name of a limit and a key, after a request with a key that is the text of an object."""
         self.take_in_again: Callable[[Any], None] = _know_all
         """Called, with the lock of the table held, when a request uses a table that the node has dropped; see
         `table/dropping.py`."""
@@ -67,6 +69,8 @@ class Node(KernelFields):
         fail nor wait."""
         self.after_unlock = self.wake_wanted = False
         self._put_off: deque[Callable[[], None]] = deque()
+        self._of_objects: set[str] = set()
+        """The limits with a key that is the text of an object, as far as noticed."""
         self._reentry_noted = False
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]
@@ -109,6 +113,12 @@ class Node(KernelFields):
             self._reentry_noted = True
             self.put_off(partial(self.on_reentry, name))
 
+    def note_of_object(self, name: str, key: str) -> None:
+        """Called with a new key that is the text of an object; has the first such of each limit logged."""
+        if name not in self._of_objects:
+            self._of_objects.add(name)
+            self.put_off(partial(self.on_object, name, key))
+
     def is_under_way(self, cell: Cell) -> bool:
         """Returns whether a report of `cell` waits for the hub's answer."""
         return cell.reported_ns >= cell.shard.under_way_ns
@@ -132,6 +142,10 @@ def _no_loop() -> None:
 
 def _know_all(table: object) -> None:
     """Does nothing; it is the value of `take_in_again` as long as no table was dropped."""
+
+
+def _ignore_object(_name: str, _key: str) -> None:
+    """Does nothing; it is the value of `on_object` until an agent sets one that logs."""
 
 
 def _ignore_reentry(name: str) -> None:

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from reconverge.agent.agent import Agent
+from reconverge.agent.notice import log_if_of_object
 from reconverge.contracts.answers import Standing
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.explaining import MissingFact
@@ -21,7 +22,6 @@ from reconverge.integrations.web.costs import Price, check_fixed, checked_cost, 
 from reconverge.integrations.web.fields import shown_name
 from reconverge.integrations.web.holding import check_held
 from reconverge.integrations.web.request.addresses import Located
-from reconverge.integrations.web.request.distinctive import log_if_of_object
 from reconverge.integrations.web.request.key_sources import parameters_of
 from reconverge.integrations.web.request.keys import (
     ADDRESS,

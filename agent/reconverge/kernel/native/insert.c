@@ -3,12 +3,16 @@
 
 #include "cells.h"
 
-/* Whether a key is valid by the rules of `keys.py`; if not, Python raises the error. */
+/* Whether a key is valid by the rules of `keys.py`; if not, Python raises the error. Python also looks at keys that may
+ * be the text of an object. */
 static bool
 is_plain(const Store *store, PyObject *key)
 {
     Py_ssize_t length = PyUnicode_GET_LENGTH(key);
     if (length == 0 || length > store->key_bytes_max || PyUnicode_READ_CHAR(key, 0) == 0) {
+        return false;
+    }
+    if (PyUnicode_READ_CHAR(key, length - 1) == '>' && PyUnicode_READ_CHAR(key, 0) == '<') {
         return false;
     }
     if (PyUnicode_IS_ASCII(key)) {

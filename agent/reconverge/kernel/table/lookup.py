@@ -25,7 +25,7 @@ from reconverge.clock import NEVER_NS, SECOND_NS
 from reconverge.errors import CostExceedsQuota
 from reconverge.kernel.cell import measure
 from reconverge.kernel.engine import Cell
-from reconverge.kernel.keys import plain_key
+from reconverge.kernel.keys import is_of_object, plain_key
 from reconverge.kernel.table.state import LimitState, allowance_alone
 from reconverge.kernel.table.tiers import fetch
 
@@ -59,6 +59,8 @@ def look_up(table: LimitState, key: str, now_ns: int) -> Cell:
         cell = table.cells.get(key)
         if cell is not None:
             return cell
+    if is_of_object(key):
+        table.kernel.note_of_object(table.name, key)
     if len(table.tiers) > 1 or table.dropped:
         cell = fetch(table, key, now_ns)
         if cell is not None:

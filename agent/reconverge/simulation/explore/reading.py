@@ -46,8 +46,8 @@ LEFT_OUT: Final[dict[str, str]] = {
     # Parts of a kernel or a hub that a world of one limit does not use, and what follows from the limit and the policy.
     "Kernel": (
         "clock composites dropped _reported namespace hash_key after_answers room intervals_ns soonest_ns key_bytes_max"
-        " alone region_ppm interval_ns interval_min_ns lease_ns slot_lease_ns keys_max on_reentry wake take_in_again"
-        " _lease_fixed _lease_min_ns"
+        " alone region_ppm interval_ns interval_min_ns lease_ns slot_lease_ns keys_max on_object on_reentry wake"
+        " take_in_again _lease_fixed _lease_min_ns"
     ),
     "Table": (
         "clock kernel peers name reported_as tiers overflow_key waiter held pool listeners evicted window_s calendar"

@@ -29,8 +29,6 @@ OF_ONE_REQUEST: Final = frozenset(
     ]
 )
 """Header fields by which a request is traced: each request has a value of its own."""
-OF_OBJECT: Final = " object at 0x"
-"""The part of a text that Python makes of an object whose class has no `__str__`, before the object's address."""
 OF_PROXIES: Final = frozenset(("forwarded", "x-forwarded-for"))
 """Header fields to which each proxy adds an address."""
 
@@ -50,15 +48,4 @@ def check_distinctive(name: str) -> None:
             " missing; write by_header(%r) if that is what clients send",
             name,
             meant,
-        )
-
-
-def log_if_of_object(key: str, limit: str) -> None:
-    """Logs once for each limit that a key is the text of an object, which is another one for each object."""
-    if OF_OBJECT in key and _logged.is_new((OF_OBJECT, limit)):
-        logger.warning(
-            "reconverge: a key of the limit %r is %r, the text of an object whose class has no __str__; each is a"
-            " key of its own, so the limit refuses nothing; return what identifies it, as str(user.id)",
-            limit,
-            key,
         )
