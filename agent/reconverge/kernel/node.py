@@ -47,8 +47,7 @@ class Node(KernelFields):
         self.region_ppm = MILLION
         """The part of every limit that belongs to this node's region, in millionths."""
         self.interval_ns = self.interval_min_ns = self.lease_ns = 0
-        """The sync interval, the shortest time between two exchanges, and the lease of the node's name, in
-        nanoseconds."""
+        """The sync interval, the shortest time between two exchanges, and the lease of the name, in nanoseconds."""
         self.hub_recalls = True
         """Whether the hub recalls keys: asks nodes to report a key of which another node lacks capacity."""
         self.silence_max_ns = SILENCE_MAX_S * SECOND_NS
@@ -57,20 +56,17 @@ class Node(KernelFields):
         """Called, with no lock held, when a request needs an exchange sooner than the exchange loop would begin one. It
         must not wait."""
         self.on_reentry: Callable[[str], None] = _ignore_reentry
-        """Called once, with the name of a limit, after a thread asked for a decision in the middle of another
-        decision."""
+        """Called once, with the name of a limit, after a decision was asked for in the middle of another one."""
         self.on_object: Callable[[str, str], None] = _ignore_object
         """Called, with the name of a limit and a key, after a request with a key that is the text of an object."""
         self.take_in_again: Callable[[Any], None] = _know_all
-        """Called, with the lock of the table held, when a request uses a table that the node has dropped; see
-        `table/dropping.py`."""
+        """Called, with its lock held, when a request uses a table that was dropped; see `table/dropping.py`."""
         self.after_answers: list[Callable[[int], None]] = []
         """Functions that are called after each answer of a hub, with the monotonic time in nanoseconds; they neither
         fail nor wait."""
         self.after_unlock = self.wake_wanted = False
         self._put_off: deque[Callable[[], None]] = deque()
         self._of_objects: set[str] = set()
-        """The limits with a key that is the text of an object, as far as noticed."""
         self._reentry_noted = False
         offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self.shards = [ShardState(index, alone=alone, offset_ns=offset_ns) for index in range(shards)]

@@ -35,13 +35,14 @@ def test_nothing_is_left_behind_and_nobody_is_disturbed() -> None:
     with Mosquitto() as broker, Agent(f"{broker.url}?tenure=3", namespace="shop", sync_interval=0.05) as agent:
         login = agent.limit("login", "100/day")
         eventually(lambda: agent.ready and login.allow("ada"), "the agent is elected")
-        eventually(lambda: asyncio.run(_retained(broker)) == ["shop/rc/v1/0/claims"], "its claim is kept")
+        kept = [f"shop/rc/v1/{each}" for each in ("0/claims", f"keymark/{b'login'.hex()}", "keymark/all")]
+        eventually(lambda: sorted(asyncio.run(_retained(broker))) == kept, "its claim and its marks are kept")
 
         checked = check(f"{broker.url}?tenure=3")
 
         assert (0, []) == (checked.status, checked.at("problem") + checked.at("warning"))
         assert "an agent keeps the ledger, and answers" == checked.only("leader")["fact"]
-        assert ["shop/rc/v1/0/claims"] == asyncio.run(_retained(broker))
+        assert kept == sorted(asyncio.run(_retained(broker)))
         assert 0 == agent.stats().exchanges[0].rebirths
 
 
