@@ -242,10 +242,16 @@ def _between(amount: Amount, least: Amount | int, most: Amount) -> Fact:
 
 
 def gives_up(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which a node gives up its batch, as no answer comes; the batch may be lost or come late."""
-    flight, answer, late = scene.flight, scene.answer, scene.late
+    """Returns the step in which a node gives up its batch, as no answer comes; the batch may be lost or come late.
+
+    If the node has never had an answer, it takes the next one for the first, even if the hub has lost its data since.
+    """
+    flight, answer, late, node = scene.flight, scene.answer, scene.late, scene.node
     keeps = law.either("keeps", lambda after: after.late.there)
+    spotless = equal(node.spent, 0) if law.strict else TRUE
+    first = law.either("never heard of any", lambda after: after.node.knows) & holds_nothing(node) & spotless
     after = scene._replace(
+        node=node._replace(knows=node.knows | first),
         flight=flight._replace(there=FALSE),
         late=_chosen(flight.there & keeps, flight, late),
         answer=answer._replace(there=FALSE),

@@ -251,4 +251,6 @@ class NodeWatch:
             name.late[sequence] = scene.flight
         elif is_known(scene.errand.under_way):
             name.late[sequence] = None
-        self.binding.step(name, "a node gives up its batch", {"late.there": value_of(scene.late.there)})
+        knows = is_known(scene.node.knows) or not syncer._generation
+        seen = {"late.there": value_of(scene.late.there), "node.knows": knows}
+        self.binding.step(name, "a node gives up its batch", seen)

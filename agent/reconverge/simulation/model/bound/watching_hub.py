@@ -10,7 +10,7 @@ from reconverge.hub.headroom import sealed_after_us
 from reconverge.hub.report import AT_HUB, SEALED, Answer, Batch, CellAnswer, CellReport, Status
 from reconverge.kernel import Kernel
 from reconverge.limit.limit import CONCURRENCY, FIRST_HIT, FIXED_WINDOW, Limit
-from reconverge.policies import Policy
+from reconverge.policies import ADMIT, Policy
 from reconverge.simulation.model.bound.states import BoundName, KeyTerms, OutsideAssumption, is_known, value_of
 from reconverge.simulation.model.bound.watching import NodeWatch, Values
 from reconverge.simulation.model.guards import MeterClass
@@ -29,8 +29,9 @@ def class_of(limit: Limit) -> MeterClass | None:
 
 
 def is_bound(limit: Limit, policy: Policy) -> bool:
-    """Whether the model covers `limit` under `policy`: its class, a policy with a bound, and no `cold_allowance`."""
-    return class_of(limit) is not None and policy.overshoot_milli >= 0 and policy.cold_allowance == 0
+    """Whether the model covers `limit` under `policy`: its class, a bound at all times, and no `cold_allowance`."""
+    bounded = policy.overshoot_milli >= 0 and policy.when_hub_is_away != ADMIT
+    return class_of(limit) is not None and bounded and policy.cold_allowance == 0
 
 
 def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> KeyTerms:

@@ -12,7 +12,7 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel import Verdict
 from reconverge.limit import Limit
-from reconverge.policies import Policy
+from reconverge.policies import SHARE, Policy
 from reconverge.simulation.asked import LIMIT_NAME, Judged
 from reconverge.simulation.cases import ARRIVALS_MAX, Case
 from reconverge.simulation.explore.events import POLICIES, Exploration
@@ -219,7 +219,7 @@ class BoundWorld(World):
 
 def bound_case(case: Case) -> BoundRun:
     """Runs a case of the fuzz, with every step checked against the model, and returns the outcome."""
-    fleet, policy = case.experiment.fleet, replace(case.policy, cold_allowance=0.0)
+    fleet, policy = case.experiment.fleet, replace(case.policy, cold_allowance=0.0, when_hub_is_away=SHARE)
     plain = not (fleet.further or fleet.shares or fleet.plans or fleet.beside or fleet.limit.count_refused)
     alone = fleet.regions == 1 and case.make_rule is None
     own = fleet.limit_lease_ns is not None or fleet.own_interval_ns is not None
