@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar, Unpack
 
 from reconverge.decision import Decision
 from reconverge.errors import InvalidSetting, MissingExtra, PortableError
-from reconverge.integrations.clients.outgoing import Outgoing, OutgoingSettings, check_functions, checked_call, used_up
+from reconverge.integrations.clients.outgoing import ChargeOf, Outgoing, OutgoingSettings, checked_call, used_up
 from reconverge.integrations.misplaced import CallAtTransport, warn_if_unused
 from reconverge.limiter.faces.rate_limiter import RateLimiter
 
@@ -113,26 +113,21 @@ class LimitedTransport(httpx.BaseTransport):
     ) -> None:
         self.outgoing = Outgoing(limiter, **settings)
         self._inner = httpx.HTTPTransport() if inner is None else _checked(inner, "handle_request", "HTTPTransport")
-        check_functions(key=key, cost=cost)
-        self._key = key
-        self._cost = cost
+        self._charge_of = ChargeOf(key, cost)
         self._unused = warn_if_unused(self, limiter, PAST % ("LimitedTransport", "HTTPTransport"), _has_called)
 
     def handle_request(self, request: httpx.Request | None = None) -> httpx.Response:
         request = checked_call(request, LimitedTransport)
         method, path = request.method, request.url.path
-        decision: Decision | None = None
         with CallAtTransport(self._unused):
-            key = self._key(request)
-            if key is not None:
-                cost = 1 if self._cost is None else self._cost(request)
-                decision = self.outgoing.admit_blocking(key, cost, method, path)
-        if key is None:
+            charge = self._charge_of(request)
+            decision = None if charge is None else self.outgoing.admit_blocking(*charge, method, path)
+        if charge is None:
             return self._inner.handle_request(request)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = self._inner.handle_request(request)
-        self.outgoing.learn(key, response.status_code, response.headers, method, path)
+        self.outgoing.learn(charge[0], response.status_code, response.headers, method, path)
         return response
 
     if not TYPE_CHECKING:
@@ -160,9 +155,7 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
         self.outgoing = Outgoing(limiter, **settings)
         sends = "handle_async_request"
         self._inner = httpx.AsyncHTTPTransport() if inner is None else _checked(inner, sends, "AsyncHTTPTransport")
-        check_functions(key=key, cost=cost)
-        self._key = key
-        self._cost = cost
+        self._charge_of = ChargeOf(key, cost)
         self._unused = warn_if_unused(
             self, limiter, PAST % ("AsyncLimitedTransport", "AsyncHTTPTransport"), _has_called
         )
@@ -170,18 +163,15 @@ class AsyncLimitedTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request | None = None) -> httpx.Response:
         request = checked_call(request, AsyncLimitedTransport)
         method, path = request.method, request.url.path
-        decision: Decision | None = None
         with CallAtTransport(self._unused):
-            key = self._key(request)
-            if key is not None:
-                cost = 1 if self._cost is None else self._cost(request)
-                decision = await self.outgoing.admit(key, cost, method, path)
-        if key is None:
+            charge = self._charge_of(request)
+            decision = None if charge is None else await self.outgoing.admit(*charge, method, path)
+        if charge is None:
             return await self._inner.handle_async_request(request)
         if decision is not None and not decision:
             raise QuotaUsedUp(decision, request)
         response = await self._inner.handle_async_request(request)
-        self.outgoing.learn(key, response.status_code, response.headers, method, path)
+        self.outgoing.learn(charge[0], response.status_code, response.headers, method, path)
         return response
 
     if not TYPE_CHECKING:

@@ -13,7 +13,7 @@ from reconverge.arguments import NAMELESS, with_advice
 from reconverge.clock import Seconds
 from reconverge.decision import Decision
 from reconverge.errors import MissingExtra, PortableError
-from reconverge.integrations.clients.outgoing import TIMEOUT_S, Outgoing, check_functions, checked_call, used_up
+from reconverge.integrations.clients.outgoing import TIMEOUT_S, ChargeOf, Outgoing, checked_call, used_up
 from reconverge.integrations.misplaced import CallAtTransport, warn_if_unused
 from reconverge.integrations.servers import ANY_SERVER, Server
 from reconverge.limiter.asking import ASK
@@ -106,15 +106,13 @@ class LimitedAdapter(HTTPAdapter):
             server=server,
             resource=resource,
         )
-        check_functions(key=key, cost=cost)
-        self._key = key
-        self._cost = cost
+        self._charge_of = ChargeOf(key, cost)
         self._unused = warn_if_unused(self, limiter, PAST, _has_called)
         with_advice(OF_OPTIONS)(super().__init__)(**options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state to pickle with a session. The method of `HTTPAdapter` would leave out the limit."""
-        ours = {"outgoing": self.outgoing, "_key": self._key, "_cost": self._cost}
+        ours = {"outgoing": self.outgoing, "_charge_of": self._charge_of}
         return {**super().__getstate__(), **ours, "max_retries": _as_given(self.max_retries)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -136,9 +134,9 @@ class LimitedAdapter(HTTPAdapter):
         request = checked_call(request, LimitedAdapter)
         this: _Tries | None = None
         with CallAtTransport(self._unused):
-            key = self._key(request)
-            if key is not None:
-                this = _Tries(self.outgoing, request, key, 1 if self._cost is None else self._cost(request))
+            charge = self._charge_of(request)
+            if charge is not None:
+                this = _Tries(self.outgoing, request, *charge)
                 this.admit()
         if this is None:
             return super().send(request, *args, **options)

@@ -6,9 +6,9 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias, TypedDict, TypeVar
+from typing import Final, Generic, TypeAlias, TypedDict, TypeVar
 
 from reconverge.arguments import checked_class, with_advice
 from reconverge.clock import SECOND_NS, Seconds, SystemClock, in_seconds, seconds
@@ -51,13 +51,24 @@ MISTAKES: Final = (CostExceedsQuota, InvalidCost, InvalidKey)
 """Errors that are raised, because they are mistakes of the caller. After any other failure the call is sent."""
 
 
-def check_functions(**functions: object) -> None:
-    """Raises InvalidSetting for a `key` or `cost` that is neither a plain function of the request nor None."""
-    for name, value in functions.items():
-        if value is not None and not callable(value):
-            raise InvalidSetting(name, value, f"must be a function of the request; write {name}=lambda request: ...")
-        if inspect.iscoroutinefunction(value):
-            raise InvalidSetting(name, value, "is a coroutine function, which nothing awaits; write a plain one")
+class ChargeOf(Generic[T]):
+    """The functions of a request that return a call's key and cost. Calling it returns both; None for no limit.
+
+    Raises InvalidSetting for a `key` or `cost` that is neither a plain function of the request nor None.
+    """
+
+    def __init__(self, key: Callable[[T], str | None], cost: Callable[[T], int] | None) -> None:
+        for name, each in {"key": key, "cost": cost}.items():
+            if each is not None and not callable(each):
+                raise InvalidSetting(name, each, f"must be a function of the request; write {name}=lambda request: ...")
+            if inspect.iscoroutinefunction(each):
+                raise InvalidSetting(name, each, "is a coroutine function, which nothing awaits; write a plain one")
+        self._key = key
+        self._cost = cost
+
+    def __call__(self, request: T) -> tuple[str, int] | None:
+        key = self._key(request)
+        return None if key is None else (key, 1 if self._cost is None else self._cost(request))
 
 
 def checked_call(request: T | None, transport: type[object]) -> T:
