@@ -273,7 +273,7 @@ class _Fields:
             again, self._looked = self._looked, True
             self._misuse.look(scope, again=again)
             if kind == "websocket":
-                receive, app = self._misuse.receiving(scope, receive), self._misuse.reading(app)
+                app = self._misuse.watching(app)
         decided = scope[DECIDED] = Decided()
         return serve_deciding(app, scope, receive, send, decided)
 

@@ -19,7 +19,7 @@ from reconverge.limiter.awaiting import undecided
 logger = logging.getLogger("reconverge")
 
 BESIDE: Final = "reconverge.beside"
-"""The key in a websocket's scope of its `MessagesBeside`, while misuse is sought."""
+"""The key in a websocket's scope of its `MessagesBeside`, if the websocket is watched."""
 BESIDE_MAX: Final = 20
 """If so many messages in a row pass by a loop over the messages, a warning is logged; a few may belong to one."""
 LEAVING_TURNS: Final = 5
@@ -40,6 +40,8 @@ class MessagesBeside:
         self._name: str | None = None
         """The name of the limit whose loop runs its body; None between two messages."""
         self._count = 0
+        self.has_received = False
+        """Whether the websocket has had a message."""
 
     def is_counted(self) -> None:
         """Notes that the last message was counted by a limit after all."""
@@ -59,9 +61,10 @@ class MessagesBeside:
 
         async def receive_counted() -> Message:
             message = await receive()
-            if self._name is not None and message["type"] == "websocket.receive":
+            if message["type"] == "websocket.receive":
+                self.has_received = True
                 self._count += 1
-                if self._count == BESIDE_MAX:
+                if self._name is not None and self._count == BESIDE_MAX:
                     await self._log()
             return message
 

@@ -22,7 +22,7 @@ from reconverge.limiter.awaiting import Undecided
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
-    from reconverge.integrations.asgi.sending import App, Message, Receive, Scope, Send
+    from reconverge.integrations.asgi.sending import App, Receive, Scope, Send
 
 logger = logging.getLogger("reconverge")
 
@@ -118,9 +118,8 @@ class Misuse:
         self.made: list[Dependency] = []
         """The limits that were made since the last check, some of which may be in no route."""
         self._messages: list[SocketMessages] = []
-        self._limits_messages = False
         self._sockets = 0
-        self._watched = 0
+        self._to_watch = 0
         self._logged = LoggedOnce()
 
     def note_function(self, function: Callable[..., object]) -> None:
@@ -141,16 +140,8 @@ class Misuse:
     def noted(self, messages: SocketMessages) -> SocketMessages:
         """Returns `messages`, a limit on messages, and records it as one that has decided about no message yet."""
         self._messages.append(messages)
-        self._limits_messages = True
+        self._to_watch = SOCKETS_MAX
         return messages
-
-    def receiving(self, scope: Scope, receive: Receive) -> Receive:
-        """Returns `receive`, or for the first `SOCKETS_MAX` websockets one that finds messages past the limits."""
-        if not self._limits_messages or self._watched >= SOCKETS_MAX:
-            return receive
-        self._watched += 1
-        beside = scope[BESIDE] = MessagesBeside(self._logged.is_new)
-        return beside.counting(receive)
 
     def look(self, scope: Scope, *, again: bool) -> None:
         """Logs the mistakes that show at the first request or websocket, or, if `again` is True, at a later one."""
@@ -159,30 +150,25 @@ class Misuse:
         else:
             self._log(scope.get("app"))
 
-    def reading(self, app: App) -> App:
-        """Returns `app`, or one that also counts the websockets that end after a message, while a limit is unasked.
+    def watching(self, app: App) -> App:
+        """Returns `app`, or one that seeks misuse in a websocket: in the first ones, or while a limit is unasked.
 
-        An idle websocket shows nothing, nor does one whose endpoint is busy with a message and may yet ask about it.
+        Only a websocket that ends after a message counts for `_log_unread`: an idle one shows nothing, nor does one
+        whose endpoint is busy with a message and may yet ask about it.
         """
-        if not self._messages:
+        if not self._messages and not self._to_watch:
             return app
+        self._to_watch = max(0, self._to_watch - 1)
 
-        async def read(scope: Scope, receive: Receive, send: Send) -> None:
-            has_received = False
-
-            async def receive_noting() -> Message:
-                nonlocal has_received
-                message = await receive()
-                has_received = has_received or message["type"] == "websocket.receive"
-                return message
-
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            beside = scope[BESIDE] = MessagesBeside(self._logged.is_new)
             try:
-                await app(scope, receive_noting, send)
+                await app(scope, beside.counting(receive), send)
             finally:
-                if has_received:
+                if beside.has_received:
                     self._log_unread()
 
-        return read
+        return watched
 
     def _log_unread(self) -> None:
         """After `SOCKETS_MAX` websockets, logs a warning for each limit on messages that has decided about none."""
