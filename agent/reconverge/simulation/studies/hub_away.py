@@ -8,6 +8,9 @@ quota, and the first nodes get one more each while there is a rest. With `--fixe
 With `--partly`, the hub is away for some of the nodes, or now and then, or slow, or it fails over without its data. A
 window is exact for the nodes that have the hub if they admit what one central limiter admits to their requests of the
 quota less a part, rounded up, for each node that is cut off; the first two windows are left out.
+
+With `--scarce`, all nodes are cut off for SCARCE_WINDOWS windows, under both values of a policy's `scarce`, "nodes" and
+"hub", and at a demand of twice the limit and of nine tenths of it.
 """
 
 from __future__ import annotations
@@ -18,15 +21,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from statistics import fmean
 from typing import Final
 
 from reconverge.clock import MILLISECOND_NS
-from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, Limit
+from reconverge.limit.limit import FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, Limit
 from reconverge.policies import BALANCED, STRICT, Policy
+from reconverge.policies import HUB as AT_HUB
+from reconverge.policies import NODES as AT_NODES
 from reconverge.simulation.fleet import AskSettings, Fleet
 from reconverge.simulation.pattern import SimulatedArrival, Traffic
 from reconverge.simulation.studies.experiment import PROCESSES, Experiment, mapped, run_once, run_with_decisions
-from reconverge.simulation.studies.figures import PERCENT
+from reconverge.simulation.studies.figures import PERCENT, summed_up
 from reconverge.simulation.truth import DecidedRequest, ideal_admissions
 
 QUOTAS: Final = (5, 12, 60)
@@ -52,6 +58,24 @@ TROUBLES: Final = {
 }
 """Faults for OUT_WINDOWS windows, by their name. A flapping hub is away for every other half of a minute."""
 PART_NODES: Final = (4, 8)
+SCARCE_WINDOWS: Final = 3
+SCARCE_INTERVAL_NS: Final = 100 * MILLISECOND_NS
+SCARCE_DEMANDS: Final = (2.0, 0.9)
+SCARCE_WAYS: Final = tuple(product(POLICIES, (AT_NODES, AT_HUB)))
+SCARCE_LIMITS: Final = (
+    (Limit(60, 1, algorithm=SLIDING_WINDOW), 8),
+    (Limit(60, 60, algorithm=SLIDING_WINDOW), 8),
+    (Limit(5, 60, algorithm=SLIDING_WINDOW), 4),
+    (Limit(60, 1, algorithm=FIXED_WINDOW), 8),
+    (Limit(5, 60, algorithm=FIXED_WINDOW), 4),
+    (Limit(300, 10, algorithm=FIXED_WINDOW), 32),
+    (Limit(1000, 1, algorithm=FIXED_WINDOW), 8),
+    (Limit(5, 60, algorithm=TOKEN_BUCKET), 4),
+    (Limit(60, 10, algorithm=TOKEN_BUCKET), 8),
+    (Limit(300, 10, algorithm=TOKEN_BUCKET), 8),
+    (Limit(1000, 1, algorithm=TOKEN_BUCKET), 8),
+)
+"""The limits of `--scarce`, each with the number of nodes that share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +146,18 @@ def measured(task: AwayTask) -> AwayRow:
     )
 
 
-def _experiment(limit: Limit, nodes: int, pattern: str, faults: Sequence[str], windows: int) -> Experiment:
-    fleet = Fleet(nodes, limit, INTERVAL_NS, asks=AskSettings(WITHIN_NS))
-    return Experiment(fleet, Traffic(pattern, DEMAND), windows, CALM_WINDOWS, tuple(faults))
+def _experiment(
+    limit: Limit,
+    nodes: int,
+    pattern: str,
+    faults: Sequence[str],
+    windows: int,
+    *,
+    demand: float = DEMAND,
+    interval_ns: int = INTERVAL_NS,
+) -> Experiment:
+    fleet = Fleet(nodes, limit, interval_ns, asks=AskSettings(WITHIN_NS))
+    return Experiment(fleet, Traffic(pattern, demand), windows, CALM_WINDOWS, tuple(faults))
 
 
 def _asked(number: int, one: SimulatedArrival, limit: Limit) -> DecidedRequest:
@@ -201,6 +234,49 @@ def part_line(row: PartRow) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ScarceTask:
+    """A limit, the nodes that share it, the policy, and the demand as a multiple of the limit."""
+
+    limit: Limit
+    nodes: int
+    policy: Policy
+    demand: float
+
+
+def scarce_lost_pct(task: ScarceTask) -> float:
+    """Returns the cost that was not admitted, in % of what one central limiter admits; the mean of the seeds."""
+    experiment = _experiment(
+        task.limit,
+        task.nodes,
+        SPREADS["random"],
+        (f"cut:all@{CALM_WINDOWS}w+{SCARCE_WINDOWS}w",),
+        CALM_WINDOWS + SCARCE_WINDOWS,
+        demand=task.demand,
+        interval_ns=SCARCE_INTERVAL_NS,
+    )
+    return fmean(
+        summed_up([run_once(experiment, task.policy, experiment.arrivals(seed), seed=seed)]).falsely_refused_pct
+        for seed in SEEDS
+    )
+
+
+def scarce_tasks() -> Iterator[ScarceTask]:
+    """Yields the tasks of the table of `--scarce`, row by row."""
+    for (limit, nodes), (policy, scarce), demand in product(SCARCE_LIMITS, SCARCE_WAYS, SCARCE_DEMANDS):
+        yield ScarceTask(limit, nodes, replace(policy, scarce=scarce), demand)
+
+
+def scarce_lines(found: Iterator[float]) -> Iterator[str]:
+    """Yields the lines of the table of `--scarce` in Markdown; `found` has the figure of each task, in their order."""
+    demands = " / ".join(f"{demand:g} L" for demand in SCARCE_DEMANDS)
+    yield f"| limit | {' | '.join(f'{policy.name}, {scarce} ({demands})' for policy, scarce in SCARCE_WAYS)} |"
+    yield f"| --- {'| --- ' * len(SCARCE_WAYS)}|"
+    for limit, nodes in SCARCE_LIMITS:
+        columns = [", ".join(f"{next(found):.0f}" for _ in SCARCE_DEMANDS) for _ in SCARCE_WAYS]
+        yield f"| {limit}, {nodes} nodes | {' | '.join(columns)} |"
+
+
 def tasks(algorithm: str = SLIDING_WINDOW) -> Iterator[AwayTask]:
     """Yields the tasks of the table, row by row."""
     for policy in POLICIES:
@@ -240,12 +316,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--partly", action="store_true", help="the hub is away for some nodes, or now and then, or slow"
     )
+    parser.add_argument("--scarce", action="store_true", help="both values of `scarce`, in a short outage")
     parser.add_argument("--fixed", action="store_true", help="limits of fixed windows by the clock")
     options = parser.parse_args(arguments)
     if options.partly:
         print(PART_HEAD, flush=True)
         for part in mapped(partly, list(part_tasks()), processes=options.processes):
             print(part_line(part), flush=True)
+        return 0
+    if options.scarce:
+        for text in scarce_lines(mapped(scarce_lost_pct, list(scarce_tasks()), processes=options.processes)):
+            print(text, flush=True)
         return 0
     print(HEAD, flush=True)
     for row in mapped(
