@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconverge.clock import NEVER_NS
-from reconverge.kernel.algorithms.slots import lease_left_ns
+from reconverge.kernel.algorithms.slots import lease_is_over, lease_left_ns
 from reconverge.kernel.cell import measure
 from reconverge.kernel.composite.all_of import AllQuotas, settle
 from reconverge.kernel.composite.asking import AskGate, DecidingRule, Settled, Word
@@ -85,6 +85,7 @@ __all__ = [
     "hit_all",
     "hit_at_once",
     "in_a_decision",
+    "lease_is_over",
     "lease_left_ns",
     "many_of",
     "measure",

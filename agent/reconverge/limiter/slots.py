@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, TypeAlias
 
 from reconverge.clock import SECOND_NS, Seconds, in_seconds
 from reconverge.errors import InvalidSetting, LeaseEnded, WrongMoment
-from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_left_ns
+from reconverge.kernel import Reentry, Unlimited, WouldRefuse, lease_is_over, lease_left_ns
 from reconverge.limiter.asking import WITHIN_S, checked_within_ns
 from reconverge.limiter.awaiting import undecided
 from reconverge.limiter.reservation import log_unseen
@@ -119,7 +119,7 @@ class Slot(Unique):
     @property
     def lease_is_over(self) -> bool:
         """Whether the lease of the slot has ended, so that another node may use the same slot."""
-        return self.cost > 0 and self.cell is not None and lease_left_ns(self.cell, self._door.table.now_ns()) <= 0
+        return self.cost > 0 and self.cell is not None and lease_is_over(self.cell, self._door.table.now_ns())
 
     def __bool__(self) -> bool:
         decision = self._decision

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf
 
 from reconverge.clock import MICROSECOND_NS, ManualClock
 from reconverge.hub.merge_rule import MergeRule
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge.kernel import Cell, Table, lease_left_ns
+from reconverge.kernel import Cell, Table
 from reconverge.kernel.cell import floats, keeps_no_allowance
 from reconverge.limit import FILLED, FIRST_HIT, FIXED_WINDOW, INTERVAL, SLIDING_LOG, SLIDING_SLICES, Limit
 from reconverge.limit.limit import CONCURRENCY, PACED
 from reconverge.simulation.explore.node import SmallNode
+from reconverge.simulation.in_progress.world import Work
 from reconverge.simulation.judging.first_hits import OpenedWindow, fleet_windows
 from reconverge.simulation.truth import at_once
 
@@ -198,24 +198,10 @@ class FirstHitTruth(TrueUse):
         return max(totals.values(), default=0) - self.limit.capacity
 
 
-@dataclass(eq=False)
-class Held:
-    """The slots that one piece of work occupies until it ends."""
-
-    node: SmallNode
-    key: str
-    slots: int
-    cell: Cell | None
-    cost: int
-    apart: bool = False
-    """Whether the lease of the work's node has ended since the work began: then the hub may have given its slots
-    away."""
-
-
 class SlotTruth(TrueUse):
     """The observer's account of slots: the work in progress, except for work that is marked `apart`."""
 
-    held: list[Held]
+    held: list[Work[SmallNode]]
 
     def __init__(self, limit: Limit, clock: ManualClock) -> None:
         super().__init__(limit, clock)
@@ -223,7 +209,7 @@ class SlotTruth(TrueUse):
 
     def begins(self, node: SmallNode, key: str, cost: int) -> None:
         """Counts work that a node has just begun and that occupies `cost` slots."""
-        self.held.append(Held(node, key, cost, node.kernel.tables["limit"].cell_in_use(key), cost))
+        self.held.append(Work(node, key, cost, node.kernel.tables["limit"].cell_in_use(key), cost))
         self.charged += cost
 
     def ends(self, node: SmallNode, table: Table) -> None:
@@ -245,7 +231,7 @@ class SlotTruth(TrueUse):
         """Marks the work of each node whose lease is over. The world calls it before an exchange can renew a lease."""
         now_ns = self._clock.monotonic_ns()
         for one in self.held:
-            one.apart = one.apart or (one.cell is not None and lease_left_ns(one.cell, now_ns) <= 0)
+            one.look(now_ns)
 
     def excess(self) -> float:
         return sum(one.slots for one in self.held if not one.apart) - self.limit.capacity

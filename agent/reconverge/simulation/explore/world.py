@@ -31,7 +31,6 @@ from reconverge.simulation.explore.node import INTERVAL_NS, LEASE_NS, START_S, S
 from reconverge.simulation.explore.observer import (
     BucketTruth,
     FirstHitTruth,
-    Held,
     SlotTruth,
     TrueUse,
     WatchedHub,
@@ -39,6 +38,7 @@ from reconverge.simulation.explore.observer import (
     truth_of,
     usable,
 )
+from reconverge.simulation.in_progress.world import Work
 from reconverge.simulation.truth import declared_bound
 
 KEY: Final = "ada"
@@ -408,6 +408,6 @@ class SmallWorld:
                     continue
                 self.elsewhere += 1
                 if isinstance(self.truth, SlotTruth):
-                    table.release(Held(node, key, 1, table.cell_in_use(key), 1))
+                    table.release(Work(node, key, 1, table.cell_in_use(key), 1))
             self.exchanges(index)
             self.passes(UNTOUCHED_NS // 2)

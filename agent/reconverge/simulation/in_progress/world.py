@@ -27,7 +27,7 @@ import heapq
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import HubUnavailable
@@ -35,7 +35,7 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.hub.clock import DRIFT
 from reconverge.hub.merge_rule import open_merge_rule
 from reconverge.hub.report import Answer, Batch
-from reconverge.kernel import Cell, Kernel, Table, gate_of, lease_left_ns
+from reconverge.kernel import Cell, Kernel, Table, gate_of, lease_is_over
 from reconverge.limit.limit import CONCURRENCY, Limit
 from reconverge.policies import choose
 from reconverge.settings import LEASE_INTERVALS_MIN
@@ -48,17 +48,25 @@ WAITS_MAX: Final = 3
 """The longest wait at the end of a case, in leases."""
 
 
+AnyNode = TypeVar("AnyNode")
+
+
 @dataclass(slots=True, eq=False)
-class Work:
+class Work(Generic[AnyNode]):
     """One piece of work in progress; `Table.release` finds the charge of its slots by this object."""
 
-    node: SlotNode
+    node: AnyNode
     key: str
     slots: int
     cell: Cell | None
     cost: int
     apart: bool = False
-    """Whether the lease of the work's node has ended since the work began."""
+    """Whether the lease of the work's node has ended since the work began: then the hub may have given its slots
+    away."""
+
+    def look(self, now_ns: int) -> None:
+        """Marks the work as `apart` if its lease is over at `now_ns` by its node's clock."""
+        self.apart = self.apart or (self.cell is not None and lease_is_over(self.cell, now_ns))
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +108,7 @@ class SlotNode:
         self.batch: Batch | None = None
         self.sent_ns = 0
         self.due_ns = 0
-        self.work: list[Work] = []
+        self.work: list[Work[SlotNode]] = []
         self.waiting: list[WaitingRequest] = []
         self.kernel: Kernel
         self.table: Table
@@ -192,7 +200,7 @@ class SlotWorld:
             node.waiting.append(waiting)
         self._look_at(node)
 
-    def ends(self, work: Work) -> None:
+    def ends(self, work: Work[SlotNode]) -> None:
         """Ends a piece of work, and releases its slots twice: the second release must do nothing."""
         node = work.node
         if work in node.work:
@@ -206,11 +214,11 @@ class SlotWorld:
         cell = node.table.cell_in_use(key)
         self._note(Work(node, key, cost, cell, cost))
 
-    def _note(self, work: Work) -> None:
+    def _note(self, work: Work[SlotNode]) -> None:
         """Records that work has begun; under strict, notes a problem if the lease on its slots is over by then."""
         work.node.work.append(work)
         now_ns = work.node.clock.monotonic_ns()
-        if self.policy.overshoot_milli == 0 and work.cell is not None and lease_left_ns(work.cell, now_ns) <= 0:
+        if self.policy.overshoot_milli == 0 and work.cell is not None and lease_is_over(work.cell, now_ns):
             self.problems.append(f"{work.key} begins at {self.now_ns} ns on a lease that is over")
         self._judge(work.key)
 
@@ -246,8 +254,7 @@ class SlotWorld:
             if now_ns < min(shard.lease_until_ns, shard.leased_ns + node.table.lease_ns):
                 continue
             for work in node.work:
-                if not work.apart and work.cell is not None and lease_left_ns(work.cell, now_ns) <= 0:
-                    work.apart = True
+                work.look(now_ns)
 
     def in_progress(self, key: str) -> int:
         """Returns the number of slots of `key` in use by work in progress, except for work marked `apart`."""
@@ -282,7 +289,7 @@ class SlotWorld:
             self.notice_leases()
         self.now_ns = max(self.now_ns, moment_ns)
 
-    def end_later(self, work: Work, after_ns: int) -> None:
+    def end_later(self, work: Work[SlotNode], after_ns: int) -> None:
         """Plans the end of `work`, `after_ns` from now."""
         self._push(self.now_ns + after_ns, "end", work.node, work)
 
