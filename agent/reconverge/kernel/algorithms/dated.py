@@ -70,12 +70,6 @@ class Dated(CellMeter):
         oldest = history.oldest
         return NEVER_NS if oldest is None else self._expires_ns(cell, history, oldest)
 
-    def used(self, cell: Cell, now_ns: int) -> int:
-        return cell.used
-
-    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        return allowance - cell.used
-
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         return self._freed_ns(cell, cell.used + cost - allowance, now_ns)
 

@@ -34,6 +34,7 @@ from abc import ABC, abstractmethod
 from math import ceil
 from typing import Protocol
 
+from reconverge.clock import NEVER_NS
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.cell import Cell, Mark
 
@@ -86,33 +87,35 @@ class CellMeter(ABC):
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Moves the key's counts into the window `epoch`, which is `steps` windows after its last window."""
 
-    @abstractmethod
     def settle(self, cell: Cell, now_ns: int) -> None:
-        """Brings the key's use up to `now_ns`. The caller has counted all charges by `measure`."""
+        """Brings the key's use up to `now_ns`; nothing if time does not change the stored use within a window.
 
-    @abstractmethod
+        The caller has counted all charges by `measure`.
+        """
+
     def until_ns(self, cell: Cell) -> int:
         """Returns the monotonic moment until which the fast path may add charges to `cell.used`."""
+        return NEVER_NS
 
-    @abstractmethod
     def used(self, cell: Cell, now_ns: int) -> int:
         """Returns the cost charged by this node that still counts, rounded up."""
+        return cell.used
 
     def own(self, cell: Cell, now_ns: int) -> int:
         """Returns this node's use as `used` does, plus its charges to a bucket whose free part the hub keeps."""
         return self.used(cell, now_ns)
 
-    @abstractmethod
     def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
         """Returns how much more cost fits into `allowance`; negative if this node has used more than the allowance."""
+        return allowance - cell.used
 
     @abstractmethod
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         """Returns the nanoseconds until `cost` more fits into `allowance`, if nothing else is charged until then."""
 
-    @abstractmethod
     def others(self, cell: Cell, now_ns: int) -> float:
         """Returns the other nodes' use at the hub's last answer, less the part that has faded since."""
+        return cell.others_current
 
     @abstractmethod
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:

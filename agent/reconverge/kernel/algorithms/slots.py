@@ -80,24 +80,9 @@ class Slots(CellMeter):
         """Stores `epoch`, the window's number. Slots have one window, which never ends."""
         cell.epoch = epoch
 
-    def settle(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing, as time does not change the number of slots in use."""
-
-    def until_ns(self, cell: Cell) -> int:
-        return NEVER_NS
-
-    def used(self, cell: Cell, now_ns: int) -> int:
-        return cell.used
-
-    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        return allowance - cell.used
-
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         """Returns RETRY_NS, a fixed guess: no node knows when work in progress will end."""
         return RETRY_NS
-
-    def others(self, cell: Cell, now_ns: int) -> float:
-        return cell.others_current
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         """Returns RETRY_NS, a fixed guess: no node knows when work in progress will end."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from reconverge.clock import MICROSECOND_NS, NEVER_NS
+from reconverge.clock import MICROSECOND_NS
 from reconverge.hub.report import CellAnswer, CellReport
 from reconverge.kernel.algorithms.meter import CellMeter, Memory
 from reconverge.kernel.cell import Cell, closes_ns, has_share
@@ -51,23 +51,8 @@ class FixedWindow(CellMeter):
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
         _begin_where_it_was(cell, memory, now_ns)
 
-    def settle(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing, because use does not change with time within a window."""
-
-    def until_ns(self, cell: Cell) -> int:
-        return NEVER_NS
-
-    def used(self, cell: Cell, now_ns: int) -> int:
-        return cell.used
-
-    def spare(self, cell: Cell, allowance: int, now_ns: int) -> int:
-        return allowance - cell.used
-
     def wait_ns(self, cell: Cell, allowance: int, cost: int, now_ns: int) -> int:
         return max(1, closes_ns(cell) - now_ns)
-
-    def others(self, cell: Cell, now_ns: int) -> float:
-        return cell.others_current
 
     def fleet_wait_ns(self, cell: Cell, cost: int, now_ns: int) -> int:
         return max(1, closes_ns(cell) - now_ns)
@@ -117,12 +102,6 @@ class SlidingWindow(CellMeter):
 
     def recall(self, cell: Cell, memory: Memory, now_ns: int) -> None:
         _begin_where_it_was(cell, memory, now_ns)
-
-    def settle(self, cell: Cell, now_ns: int) -> None:
-        """Does nothing: the part of the previous window that still counts is computed where it is needed."""
-
-    def until_ns(self, cell: Cell) -> int:
-        return NEVER_NS
 
     def used(self, cell: Cell, now_ns: int) -> int:
         return cell.used + self._faded(cell.previous, cell, now_ns)
