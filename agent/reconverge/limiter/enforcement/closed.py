@@ -37,8 +37,21 @@ class AsksNothing:
     """The base class of modes in which no request waits: `ask` and `wait` decide at once, like `hit`."""
 
     hit: Callable[..., Decision]
-    hit_and_mark: Callable[[str, int, str | None], Marked]
-    wait_blocking: Callable[[str, int, str | None, float | None, int | None, int], Decision]
+
+    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
+        """Returns the decision, and no charge for a reservation to correct."""
+        return self.hit(key, estimate, kind), ()
+
+    def wait_blocking(
+        self,
+        key: str,
+        cost: int,
+        kind: str | None,
+        timeout: float | None,  # noqa: ARG002  # see the class
+        max_queue: int | None,  # noqa: ARG002  # likewise
+        within_ns: int,  # noqa: ARG002  # likewise
+    ) -> Decision:
+        return self.hit(key, cost, kind)
 
     async def wait(
         self, key: str, cost: int, kind: str | None, timeout: float | None, max_queue: int | None, within_ns: int
@@ -53,7 +66,7 @@ class AsksNothing:
         key: str,
         cost: int,
         kind: str | None,
-        within_ns: int,  # noqa: ARG002  # see the class
+        within_ns: int,  # noqa: ARG002  # likewise
         *,
         marks: bool,
     ) -> Marked:
@@ -126,22 +139,7 @@ class Closed(AsksNothing):
         self._check(key, cost, kind)
         return self._refusal()
 
-    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns a refusal, and no charge for a reservation to correct."""
-        return self.hit(key, estimate, kind), ()
-
-    def wait_blocking(
-        self,
-        key: str,
-        cost: int,
-        kind: str | None,
-        timeout: float | None,  # noqa: ARG002  # nothing waits
-        max_queue: int | None,  # noqa: ARG002  # likewise
-        within_ns: int,  # noqa: ARG002  # likewise
-    ) -> Decision:
-        return self.hit(key, cost, kind)
-
-    def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
+    def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # nothing is charged
         """Refuses a request that was waiting when the quota fell to 0."""
         self._board.note(closed=1)
         return self._refusal()

@@ -232,21 +232,6 @@ class Off(AsksNothing):
     def test(self, key: str, cost: int, kind: str | None) -> Decision:  # noqa: ARG002  # likewise
         return self._unlimited()
 
-    def hit_and_mark(self, key: str, estimate: int, kind: str | None) -> Marked:
-        """Returns an admission, and no charge for a reservation to correct."""
-        return self.hit(key, estimate, kind), ()
-
-    def wait_blocking(
-        self,
-        key: str,
-        cost: int,
-        kind: str | None,
-        timeout: float | None,  # noqa: ARG002  # likewise
-        max_queue: int | None,  # noqa: ARG002  # likewise
-        within_ns: int,  # noqa: ARG002  # likewise
-    ) -> Decision:
-        return self.hit(key, cost, kind)
-
     def let_out(self, key: str, costs: Costs) -> Decision:  # noqa: ARG002  # likewise
         """Admits a request that was waiting when the limit was switched off; returns the decision."""
         self._board.note(unlimited=1)
