@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from chaos.fleet.contestant import Contestant, Ours
@@ -58,27 +58,12 @@ def in_loop(node: Node) -> None:
 
 
 async def _serve(node: Node) -> None:
-    asyncio.get_running_loop().set_exception_handler(node.note_in_loop)
-    async with AsyncExitStack() as stack:
-        for team in node.teams.values():
-            for contestant in team:
-                await _begin_in_loop(contestant, stack)
-        node.prepare()
-        while not node.ready:  # noqa: ASYNC110  # the awaited event comes through this loop
-            await asyncio.sleep(0.02)
-        node.say_ready()
-        node.listen()
-        while not node.is_started:  # noqa: ASYNC110  # the order comes on another thread
-            await asyncio.sleep(0.005)
-        at_work = tasks_that_take_slots(node, node.contestants)
+    async with _started(node, [each for team in node.teams.values() for each in team]):
         for number, request in enumerate(node.due_requests()):
             await _wait_in_loop(node, request.moment_ns)
             if node.ended:
                 break
             node.ask(request, number=number)
-        await asyncio.gather(*at_work)
-        while not node.ended:
-            await _wait_in_loop(node, time.monotonic_ns() - node.start_ns + NAP_NS)
 
 
 def in_loop_that_asks(node: Node) -> None:
@@ -90,9 +75,20 @@ def in_loop_that_asks(node: Node) -> None:
 
 
 async def _serve_and_ask(node: Node) -> None:
+    async with _started(node, node.contestants), asyncio.TaskGroup() as group:
+        for request in node.due_requests():
+            await _wait_in_loop(node, request.moment_ns)
+            group.create_task(_go_on_beside(node))
+            for contestant in node.contestants:
+                group.create_task(node.ask_and_wait(contestant, request))
+
+
+@asynccontextmanager
+async def _started(node: Node, contestants: Sequence[Contestant]) -> AsyncIterator[None]:
+    """A block that begins when the contestants live in this loop and the node is to go, and ends with the node."""
     asyncio.get_running_loop().set_exception_handler(node.note_in_loop)
     async with AsyncExitStack() as stack:
-        for contestant in node.contestants:
+        for contestant in contestants:
             await _begin_in_loop(contestant, stack)
         node.prepare()
         while not node.ready:  # noqa: ASYNC110  # the awaited event comes through this loop
@@ -102,12 +98,7 @@ async def _serve_and_ask(node: Node) -> None:
         while not node.is_started:  # noqa: ASYNC110  # the order comes on another thread
             await asyncio.sleep(0.005)
         at_work = tasks_that_take_slots(node, node.contestants)
-        async with asyncio.TaskGroup() as group:
-            for request in node.due_requests():
-                await _wait_in_loop(node, request.moment_ns)
-                group.create_task(_go_on_beside(node))
-                for contestant in node.contestants:
-                    group.create_task(node.ask_and_wait(contestant, request))
+        yield
         await asyncio.gather(*at_work)
         while not node.ended:
             await _wait_in_loop(node, time.monotonic_ns() - node.start_ns + NAP_NS)
