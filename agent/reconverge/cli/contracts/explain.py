@@ -15,7 +15,7 @@ from reconverge.agent.assembly import hasher_of
 from reconverge.cli.contracts.at_hub import IdentityArgument
 from reconverge.cli.contracts.files import read_file
 from reconverge.cli.shared.asking import PATIENCE_S, ask_hub, secrets_as_said, wait_until_reported
-from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, named_values
 from reconverge.cli.shared.tables import Row, tell_table
 from reconverge.clock import SECOND_NS, SystemClock
 from reconverge.contracts.contracts import Contracts
@@ -164,18 +164,10 @@ async def _contracts_at(opened: Hub, url: str, namespace: str, file: Path | None
 
 def _facts(given: Sequence[str]) -> dict[str, str]:
     """Returns the values of `--fact` by the fact's name. Raises InvalidSetting."""
-    facts: dict[str, str] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name or not value:
-            raise InvalidSetting("--fact", each, "must be a name and a value, as in user=ada")
-        if name == CUSTOMER:
-            raise InvalidSetting(
-                "--fact", each, "names the customer again, as the argument IDENTITY does; leave it out"
-            )
-        if name in facts:
-            raise InvalidSetting("--fact", each, f"names {name} again; leave one out")
-        facts[name] = value
+    facts = named_values("--fact", given, "a name and a value, as in user=ada")
+    if CUSTOMER in facts:
+        problem = "names the customer again, as the argument IDENTITY does; leave it out"
+        raise InvalidSetting("--fact", f"{CUSTOMER}={facts[CUSTOMER]}", problem)
     return facts
 
 

@@ -14,7 +14,7 @@ from reconverge.cli.contracts.at_hub import (
     author_as_said,
     tell_version,
 )
-from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption
+from reconverge.cli.shared.options import HubOption, JsonOption, NamespaceOption, named_values
 from reconverge.errors import InvalidSetting
 
 
@@ -50,7 +50,8 @@ def set_customer(
     If the change gives a limit another algorithm or window, the former limit also applies until no charge to it counts
     any more.
     """
-    said: dict[str, Any] = {"plan": plan, "limits": _limits(limit or []), "note": note}
+    limits = named_values("--limit", limit or (), "a name and a limit string, as in calls=100/minute", of="the limit ")
+    said: dict[str, Any] = {"plan": plan, "limits": limits, "note": note}
     said |= _switches(switch or [])
     said |= {name: each for name, each in (("since", since), ("until", until), ("then", then)) if each is not None}
     version = ask_book(
@@ -60,18 +61,6 @@ def set_customer(
     )
     sentence = f"version {version} for namespace {namespace}: {identity} is on {plan}"
     tell_version(version, namespace, sentence, as_json=as_json)
-
-
-def _limits(given: list[str]) -> dict[str, str]:
-    limits: dict[str, str] = {}
-    for each in given:
-        name, equals, text = each.partition("=")
-        if not equals or not name or not text:
-            raise InvalidSetting("--limit", each, "must be a name and a limit string, as in calls=100/minute")
-        if name in limits:
-            raise InvalidSetting("--limit", each, f"names the limit {name} again; leave one out")
-        limits[name] = text
-    return limits
 
 
 def _switches(given: list[str]) -> dict[str, Any]:

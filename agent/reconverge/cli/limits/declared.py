@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 import typer
 
 from reconverge.agent.agent import Agent
+from reconverge.cli.shared.options import named_values
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.registry import MEMORY
 from reconverge.limit.quotas import limit_of_quota
@@ -67,7 +68,7 @@ def declared(limits: Sequence[str] | None, file: Path | None, namespace: str | N
     `settings` are those of the agent; by default it has no hub. Raises InvalidSetting if there are no limits, or an
     invalid one; InvalidConfiguration with line and field.
     """
-    said = _said(limits or ())
+    said = named_values("--limit", limits or (), "a name and a limit string, as in login=5/minute", of="the limit ")
     settings = settings or {**NO_HUB}
     if file is None or said:
         if not said:
@@ -101,19 +102,6 @@ def advice_on_unreported(names: Iterable[str], reported: Collection[str]) -> dic
     """Returns a sentence for each of `names` that belongs to no quota in `reported`, the names of quotas at the hub."""
     unknown = unknown_limits(names, reported)
     return dict(zip(unknown, advice_on_unknown(unknown, map(limit_of_quota, reported)), strict=True))
-
-
-def _said(limits: Sequence[str]) -> dict[str, str]:
-    """Reads the values of `--limit`. Returns the limit strings by name. Raises InvalidSetting."""
-    said = dict[str, str]()
-    for each in limits:
-        name, equals, text = each.partition("=")
-        if not equals or not name or not text.strip():
-            raise InvalidSetting("--limit", each, "must be a name and a limit string, as in login=5/minute")
-        if name in said:
-            raise InvalidSetting("--limit", each, f"names the limit {name} again; leave one out")
-        said[name] = text
-    return said
 
 
 def _pace(settings: dict[str, Any]) -> dict[str, Any]:

@@ -94,3 +94,19 @@ def _admitting(text: str, limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
     if any(each.refuses_all for each in limits):
         raise InvalidLimit(text, "a quota of 0 refuses everything, so a run shows nothing; give at least 1")
     return limits
+
+
+def named_values(option: str, given: Sequence[str], form: str, *, of: str = "") -> dict[str, str]:
+    """Returns the values of a repeated option by name. Raises InvalidSetting for one that is not NAME=VALUE.
+
+    `form` and `of` ("the limit ") describe the pair and the name in the errors.
+    """
+    values: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name or not value.strip():
+            raise InvalidSetting(option, each, f"must be {form}")
+        if name in values:
+            raise InvalidSetting(option, each, f"names {of}{name} again; leave one out")
+        values[name] = value
+    return values
