@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from bench.report.chart import FLOOR_COLOUR, OTHERS_COLOUR, OURS_COLOUR
+from bench.report.chart import FLOOR_COLOUR, OTHERS_COLOUR, OURS_COLOUR, saved, without_windows
 from reconverge.clock import SECOND_NS
 from reconverge.simulation.studies.capacity import HUB_CPU_PCT_MAX, Coefficients, load, regular_pace
 
@@ -20,12 +19,9 @@ MARKERS: Final = {1: "v", 4: "d", 8: "o", 40: "s", 200: "^"}
 
 def draw(found: dict[str, Any], path: Path) -> bool:
     """Draws the picture into a file. Returns whether it did: without matplotlib there is no picture."""
-    try:
-        matplotlib: Any = import_module("matplotlib")
-    except ImportError:
+    pyplot = without_windows()
+    if pyplot is None:
         return False
-    matplotlib.use("Agg")
-    pyplot: Any = import_module("matplotlib.pyplot")
     of = Coefficients(**{name: value for line in found["model"] for name, value in line["coefficients"].items()})
     figure, axes = pyplot.subplots(2, 2, figsize=(12, 8.5), layout="constrained")
     _batches(axes[0][0], found["points"], of)
@@ -41,10 +37,7 @@ def draw(found: dict[str, Any], path: Path) -> bool:
         for along in (axis.xaxis, axis.yaxis):
             along.set_major_formatter("{x:,g}")
             along.set_minor_formatter("")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-    return True
+    return saved(pyplot, figure, path)
 
 
 def _batches(axis: Any, points: Sequence[dict[str, Any]], of: Coefficients) -> None:

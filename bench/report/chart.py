@@ -19,21 +19,34 @@ CASES: Final = (
 )
 
 
-def draw(rows: Sequence[Row], path: Path) -> bool:
-    """Draws the picture if there are enough rows for a chart. Returns whether it did."""
+def without_windows() -> Any:
+    """Returns matplotlib's pyplot, set to draw into files alone; None if it is not installed."""
     try:
         matplotlib: Any = import_module("matplotlib")
     except ImportError:
-        return False
+        return None
     matplotlib.use("Agg")
+    return import_module("matplotlib.pyplot")
+
+
+def saved(pyplot: Any, figure: Any, path: Path) -> bool:
+    """Writes a figure of `pyplot` into a file. Returns True, as the picture is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return True
+
+
+def draw(rows: Sequence[Row], path: Path) -> bool:
+    """Draws the picture if there are enough rows for a chart. Returns whether it did."""
     panels = [
         *((f"a decision: {case}, in floors", _of(rows, decisions.PART, case)) for case in CASES),
         ("1 M keys: bytes for each, in those of a dictionary", _of(rows, memory.PART, memory.WHOLE)),
     ]
     panels = [(title, bars) for title, bars in panels if len(bars) > 1]
-    if not panels:
+    pyplot = without_windows()
+    if pyplot is None or not panels:
         return False
-    pyplot: Any = import_module("matplotlib.pyplot")
     heights = [len(bars) for _, bars in panels]
     scaling = _threads(rows)
     figure, axes = pyplot.subplots(
@@ -48,10 +61,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
         _bars(axis, title, bars)
     if scaling:
         _lines(axes[-1][0], scaling)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-    return True
+    return saved(pyplot, figure, path)
 
 
 def _of(rows: Sequence[Row], part: str, case: str) -> list[tuple[str, float]]:

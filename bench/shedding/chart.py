@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from bench.report.chart import saved, without_windows
 from bench.shedding import responses
 from bench.shedding.cases import CASES, Timeline
 from bench.shedding.judge import Shares, goodputs, rejected_shares
@@ -22,19 +22,9 @@ Runs = Mapping[tuple[str, str], Sequence[Answer]]
 """The answers of each run, by case and gate."""
 
 
-def _pyplot() -> Any:
-    """Imports and returns matplotlib's pyplot; returns None if it is not installed."""
-    try:
-        matplotlib: Any = import_module("matplotlib")
-    except ImportError:
-        return None
-    matplotlib.use("Agg")
-    return import_module("matplotlib.pyplot")
-
-
 def draw_runs(runs: Runs, timeline: Timeline, path: Path) -> bool:
     """Draws the goodput of both streams and the rejected share, case by case. Returns whether it did."""
-    pyplot = _pyplot()
+    pyplot = without_windows()
     cases = [case for case in CASES if any(key[0] == case for key in runs)]
     if pyplot is None or not cases:
         return False
@@ -61,7 +51,7 @@ def draw_runs(runs: Runs, timeline: Timeline, path: Path) -> bool:
     for row, title in enumerate(titles):
         axes[row][0].set_ylabel(title)
     axes[0][0].legend(fontsize=8, frameon=False, loc="lower left")
-    return _saved(pyplot, figure, path)
+    return saved(pyplot, figure, path)
 
 
 def _line(axis: Any, line: Shares, label: str, colour: str) -> None:
@@ -76,7 +66,7 @@ def _frame(axis: Any, timeline: Timeline) -> None:
 
 def draw_damping(path: Path) -> bool:
     """Draws the rejected fraction after a step of the load: with default gains, with gains that swing, with AIMD."""
-    pyplot = _pyplot()
+    pyplot = without_windows()
     if pyplot is None:
         return False
     figure, axes = pyplot.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
@@ -95,12 +85,12 @@ def draw_damping(path: Path) -> bool:
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("rejected fraction")
     axes[0].legend(title="load", fontsize=8, frameon=False)
-    return _saved(pyplot, figure, path)
+    return saved(pyplot, figure, path)
 
 
 def draw_responses(path: Path) -> bool:
     """Draws the adaptive limits over time for a step, a ramp and noise; ten workers need a limit of ten."""
-    pyplot = _pyplot()
+    pyplot = without_windows()
     if pyplot is None:
         return False
     figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.6), sharey=True, layout="constrained")
@@ -115,11 +105,4 @@ def draw_responses(path: Path) -> bool:
     axes[0].set_ylabel("limit")
     axes[0].set_ylim(bottom=0)
     axes[0].legend(fontsize=8, frameon=False)
-    return _saved(pyplot, figure, path)
-
-
-def _saved(pyplot: Any, figure: Any, path: Path) -> bool:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-    return True
+    return saved(pyplot, figure, path)
