@@ -361,12 +361,9 @@ def change(url: str, customer: str) -> int:
     return asyncio.run(publishing())
 
 
-def test_a_change_arrives_by_a_hint_long_before_it_is_looked_for(
-    redis_server: RedisServer, make_agent: MakeAgent
-) -> None:
-    """With an interval of a minute, a change and one after the listener's connection was killed; both are obeyed."""
-    publish(redis_server.url, shop(ada="free"))
-    agent = make_agent(redis_server.url, namespace="shop", sync_interval=60.0)
+def heard_by(make_agent: MakeAgent, url: str) -> tuple[Contracts, ContractsReader]:
+    """Returns contracts that have their first version, looked for once in a minute, and listen for hints."""
+    agent = make_agent(url, namespace="shop", sync_interval=60.0)
     contracts = Contracts(agent, PLANS)
     reader = follow_hub(contracts, secret=SECRET)
     agent.start()
@@ -374,6 +371,15 @@ def test_a_change_arrives_by_a_hint_long_before_it_is_looked_for(
     listener = reader._hints
     assert listener is not None
     eventually(lambda: listener.listening, "that hints are listened for")
+    return contracts, reader
+
+
+def test_a_change_arrives_by_a_hint_long_before_it_is_looked_for(
+    redis_server: RedisServer, make_agent: MakeAgent
+) -> None:
+    """With an interval of a minute, a change and one after the listener's connection was killed; both are obeyed."""
+    publish(redis_server.url, shop(ada="free"))
+    contracts, reader = heard_by(make_agent, redis_server.url)
     second = change(redis_server.url, "bob")
     eventually(lambda: second == contracts.version, "the second version")
     with redis.Redis.from_url(redis_server.url) as client:
@@ -449,14 +455,7 @@ def test_a_user_with_few_rights_hears_hints_and_gives_them(redis_server: RedisSe
             *commands,
         )
     url = redis_server.url.replace("redis://", "redis://few:word@")
-    agent = make_agent(url, namespace="shop", sync_interval=60.0)
-    contracts = Contracts(agent, PLANS)
-    reader = follow_hub(contracts, secret=SECRET)
-    agent.start()
-    eventually(lambda: 1 == contracts.version, "the first version")
-    listener = reader._hints
-    assert listener is not None
-    eventually(lambda: listener.listening, "that hints are listened for")
+    contracts, reader = heard_by(make_agent, url)
     version = change(url, "bob")
     eventually(lambda: version == contracts.version, "the second version")
 

@@ -134,12 +134,8 @@ def test_a_decision_for_which_a_key_in_use_leaves_is_compiled(
     assert KEYS == full.kernel.keys
 
 
-@pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET])
-@pytest.mark.parametrize(("ago_s", "remembered"), [(3, True), (5, False)])
-def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_within_two_windows(
-    ago_s: int, algorithm: str, *, remembered: bool
-) -> None:
-    """When it comes back, it has no allowance for being new."""
+def full_of_ada_and_bob(algorithm: str = SLIDING_WINDOW) -> tuple[Table, int]:
+    """Returns the table of a node that has exchanged two keys and may have no third, and the present moment."""
     clock = ManualClock(START_S)
     hub, node = MemoryHub(clock=clock), SmallNode(clock)
     table = node.limit(Limit(1000, 2.0, algorithm=algorithm), BALANCED)
@@ -149,7 +145,16 @@ def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_withi
         node.exchanges_with(hub)
         clock.advance_ns(INTERVAL_NS)
     node.kernel.keys_max = 2
-    now_ns = clock.monotonic_ns()
+    return table, clock.monotonic_ns()
+
+
+@pytest.mark.parametrize("algorithm", [FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET])
+@pytest.mark.parametrize(("ago_s", "remembered"), [(3, True), (5, False)])
+def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_within_two_windows(
+    ago_s: int, algorithm: str, *, remembered: bool
+) -> None:
+    """When it comes back, it has no allowance for being new."""
+    table, now_ns = full_of_ada_and_bob(algorithm)
     cell = table.cells["ada"]
     cell.allowance = cell.base = cell.overdraft = 0  # all of its allowance is given back
     cell.held = False
@@ -165,16 +170,7 @@ def test_a_key_that_leaves_a_full_node_is_remembered_if_it_was_asked_about_withi
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_key_whose_report_waits_for_its_answer_stays_on_a_full_node(*, answered: bool) -> None:
     """The answer is about it; once that is in, the key leaves for one that is asked about."""
-    clock = ManualClock(START_S)
-    hub, node = MemoryHub(clock=clock), SmallNode(clock)
-    table = node.limit(Limit(1000, 2.0, algorithm=SLIDING_WINDOW), BALANCED)
-    for key in ("ada", "bob"):
-        table.allow(key)
-    for _ in range(40):
-        node.exchanges_with(hub)
-        clock.advance_ns(INTERVAL_NS)
-    node.kernel.keys_max = 2
-    now_ns = clock.monotonic_ns()
+    table, now_ns = full_of_ada_and_bob()
     for key in ("ada", "bob"):
         cell = table.cells[key]
         cell.allowance = cell.base = cell.overdraft = (
