@@ -22,18 +22,17 @@ import contextlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from reconverge.clock import MILLISECOND_NS, SECOND_NS, Clock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.report import Answer, Batch, Totals
-from reconverge_sync.mqtt.calling.calling import RECORD, Calls, OwnCall, Post, Swap, within
+from reconverge_sync.mqtt.calling.awaited import AwaitedAnswers, Post, within
+from reconverge_sync.mqtt.calling.calling import RECORD, Calls, OwnCall, Swap
 from reconverge_sync.mqtt.calling.calls import Call, read_recorded
 from reconverge_sync.mqtt.election import LeaderClaim, Role
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import (
-    BROKER_BUSY,
-    CONNECTION_LOST,
     MalformedMessage,
     MessageKind,
     Reply,
@@ -61,14 +60,6 @@ HEARD_LATELY_NS: Final = 5 * SECOND_NS
 SUCCESSOR_SHARE: Final = 2
 """A leader that stops just after it has taken over waits for a successor; the wait lasts, at most, the time for the
 usage divided by this number."""
-
-
-class AwaitedAnswer(NamedTuple):
-    """The future of an answer that a node waits for, the leader that was asked, and the moment of asking."""
-
-    leader: str
-    asked_ns: int
-    answer: asyncio.Future[Reply]
 
 
 @dataclass(slots=True)
@@ -115,8 +106,13 @@ class ShardServer:
         """For how many nanoseconds this member waits for an answer of the leader."""
         self._post = post
         self._rejects = rejects
-        self._asked: dict[tuple[str, int], AwaitedAnswer] = {}
-        self._questions: dict[int, tuple[str, asyncio.Future[dict[str, Totals]]]] = {}
+        silence = f"the leader of shard {shard} has not answered within {{}} s; try again"
+        self._answers = AwaitedAnswers[tuple[str, int], Reply](
+            MessageKind.BATCH, silence, clock=clock, wait_ns=wait_ns, post=post, rejects=rejects
+        )
+        self._totals = AwaitedAnswers[int, dict[str, Totals]](
+            MessageKind.QUESTION, silence, clock=clock, wait_ns=None, post=post, rejects=rejects
+        )
         self._question = 0
         self._calls = Calls(candidate, clock=clock, wait_ns=wait_ns, post=post, rejects=rejects, swap=swap)
         self._jobs: deque[Message | OwnBatch | OwnCall] = deque()
@@ -135,23 +131,8 @@ class ShardServer:
         """Sends a batch to the leader, and returns its answer. Raises HubUnavailable."""
         if self.election.role is Role.LEADER:
             return await self._exchange_here(batch, timeout_s)
-        leader = self.election.leader
-        message = write_batch(batch)
-        sent_ns = self._clock.monotonic_ns()
-        asked = AwaitedAnswer(leader, sent_ns, asyncio.get_running_loop().create_future())
-        key = batch.node, batch.sequence
-        self._asked[key] = asked
-        try:
-            if not self._post(leader, MessageKind.BATCH, message):
-                raise HubUnavailable("busy", BROKER_BUSY, applied=False)
-            reply = await within(
-                asked.answer,
-                timeout_s,
-                f"the leader of shard {self.shard} has not answered within {timeout_s:g} s; try again",
-            )
-        finally:
-            if self._asked.get(key) is asked:
-                del self._asked[key]
+        message, sent_ns = write_batch(batch), self._clock.monotonic_ns()
+        reply = await self._answers.ask(self.election.leader, (batch.node, batch.sequence), message, timeout_s)
         answer = reply.answer
         self.candidate.answered(answer.hub_us, sent_ns=sent_ns, received_ns=self._clock.monotonic_ns())
         return answer
@@ -173,28 +154,14 @@ class ShardServer:
                     f"this member leads shard {self.shard}, but the broker has not confirmed its claim; try again",
                 )
             return here
-        leader = self.election.leader
         self._question += 1
-        number = self._question
-        totals: asyncio.Future[dict[str, Totals]] = asyncio.get_running_loop().create_future()
-        self._questions[number] = leader, totals
-        try:
-            if not self._post(leader, MessageKind.QUESTION, write_question(number)):
-                raise HubUnavailable("busy", BROKER_BUSY, applied=False)
-            return await within(
-                totals,
-                timeout_s,
-                f"the leader of shard {self.shard} has not answered within {timeout_s:g} s; try again",
-            )
-        finally:
-            del self._questions[number]
+        message = write_question(self._question)
+        return await self._totals.ask(self.election.leader, self._question, message, timeout_s)
 
     def fail(self, problem: HubUnavailable) -> None:
         """Fails all exchanges, calls and questions that wait for an answer, because the connection is lost."""
-        futures: list[asyncio.Future[Any]] = [asked.answer for asked in self._asked.values()]
-        for future in [*futures, *(totals for _, totals in self._questions.values())]:
-            if not future.done():
-                future.set_exception(HubUnavailable(problem.kind, CONNECTION_LOST))
+        self._answers.fail(problem)
+        self._totals.fail(problem)
         self._calls.fail(problem)
         self._successor.forget()
 
@@ -202,31 +169,16 @@ class ShardServer:
         """Processes a message to this member, or queues the message. Never waits and never raises."""
         try:
             if kind is MessageKind.ANSWER:
-                self._hear_answer(sender, read_answer(payload))
+                reply = read_answer(payload)
+                self._answers.hear(sender, (reply.node, reply.sequence), reply)
             elif kind is MessageKind.TOTALS:
-                self._hear_totals(sender, *read_totals(payload))
+                self._totals.hear(sender, *read_totals(payload))
             elif kind is MessageKind.REPLY:
                 self._calls.hear_reply(sender, payload)
             else:
                 self._enqueue(Message(kind, sender, payload, self._clock.monotonic_ns()), len(payload))
         except MalformedMessage as malformed:
             self._rejects[malformed.kind] += 1
-
-    def _hear_answer(self, sender: str, reply: Reply) -> None:
-        asked = self._asked.get((reply.node, reply.sequence))
-        if asked is None or asked.leader != sender or asked.answer.done():
-            self._rejects["unasked"] += 1
-        elif self._clock.monotonic_ns() - asked.asked_ns > self._wait_ns:
-            self._rejects["late"] += 1
-        else:
-            asked.answer.set_result(reply)
-
-    def _hear_totals(self, sender: str, number: int, totals: dict[str, Totals]) -> None:
-        question = self._questions.get(number)
-        if question is None or question[0] != sender or question[1].done():
-            self._rejects["unasked"] += 1
-        else:
-            question[1].set_result(totals)
 
     def _enqueue(self, job: Message | OwnBatch | OwnCall, size: int) -> None:
         if len(self._jobs) >= JOBS_MAX or self._jobs_bytes + size > JOBS_BYTES_MAX:

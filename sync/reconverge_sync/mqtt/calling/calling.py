@@ -11,14 +11,15 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from reconverge.clock import Clock
 from reconverge.errors import HubUnavailable
 from reconverge_sync.mqtt.calling.answering import USAGE_OPERATIONS, answer
+from reconverge_sync.mqtt.calling.awaited import AwaitedAnswers, Post
 from reconverge_sync.mqtt.calling.calls import Call, RefusedReply, read_call, read_reply, write_call, write_reply
 from reconverge_sync.mqtt.leader import Candidate
-from reconverge_sync.mqtt.messages import BROKER_BUSY, CONNECTION_LOST, MalformedMessage, MessageKind
+from reconverge_sync.mqtt.messages import MalformedMessage, MessageKind
 
 APART_MAX: Final = 16
 """The most calls at one time whose replies wait for the broker; the leader refuses further ones."""
@@ -31,10 +32,7 @@ RECORD: Final = "record"
 _MEANINGLESS: Final = RefusedReply(
     "protocol", "the leader does not understand the call; run one version of reconverge on all members"
 )
-_T = TypeVar("_T")
 
-Post = Callable[[str, MessageKind, bytes], bool]
-"""Sends a message of a kind to a member. Returns False if there is no connection, or if too much waits to be sent."""
 Swap = Callable[[Call], Awaitable[Any]]
 """Replaces the index of contracts as a call requests, see `contracts.py`. Raises HubUnavailable and
 MalformedMessage."""
@@ -45,15 +43,6 @@ class OwnCall:
     """A call that this member makes to itself because it is the leader."""
 
     call: Call
-    asked_ns: int
-    reply: asyncio.Future[Any]
-
-
-@dataclass(slots=True)
-class Called:
-    """A call that was sent to another member, whose reply has not come yet."""
-
-    leader: str
     asked_ns: int
     reply: asyncio.Future[Any]
 
@@ -80,7 +69,9 @@ class Calls:
         self._post = post
         self._rejects = rejects
         self._swap = swap
-        self._waiting: dict[int, Called] = {}
+        self._replies = AwaitedAnswers[int, Any](
+            MessageKind.CALL, MUTE, clock=clock, wait_ns=wait_ns, post=post, rejects=rejects
+        )
         self._number = 0
         self._apart: set[asyncio.Task[None]] = set()
         self.usage_is_given = False
@@ -89,35 +80,18 @@ class Calls:
     async def ask(self, leader: str, call: Call, timeout_s: float) -> Any:
         """Sends a call to the leader, which is another member, and returns its reply. Raises HubUnavailable."""
         self._number += 1
-        number = self._number
-        called = Called(leader, self._clock.monotonic_ns(), asyncio.get_running_loop().create_future())
-        self._waiting[number] = called
-        try:
-            if not self._post(leader, MessageKind.CALL, write_call(number, call)):
-                raise HubUnavailable("busy", BROKER_BUSY, applied=False)
-            value = await within(called.reply, timeout_s, MUTE)
-        finally:
-            del self._waiting[number]
+        value = await self._replies.ask(leader, self._number, write_call(self._number, call), timeout_s)
         if isinstance(value, RefusedReply):
             raise HubUnavailable(value.kind, value.problem, applied=False)
         return value
 
     def fail(self, problem: HubUnavailable) -> None:
         """Fails all calls that wait for a reply with `problem`, because the connection is lost."""
-        for called in self._waiting.values():
-            if not called.reply.done():
-                called.reply.set_exception(HubUnavailable(problem.kind, CONNECTION_LOST))
+        self._replies.fail(problem)
 
     def hear_reply(self, sender: str, payload: bytes) -> None:
         """Completes the waiting call to which a message is the reply. Raises MalformedMessage."""
-        number, value = read_reply(payload)
-        called = self._waiting.get(number)
-        if called is None or called.leader != sender or called.reply.done():
-            self._rejects["unasked"] += 1
-        elif self._clock.monotonic_ns() - called.asked_ns > self._wait_ns:
-            self._rejects["late"] += 1
-        else:
-            called.reply.set_result(value)
+        self._replies.hear(sender, *read_reply(payload))
 
     def answer_own(self, own: OwnCall) -> None:
         """Answers a call that this member has made to itself as the leader."""
@@ -198,12 +172,3 @@ class Calls:
 
 def _refused(problem: HubUnavailable) -> RefusedReply:
     return RefusedReply(problem.kind, str(problem).partition(": ")[2])
-
-
-async def within(future: asyncio.Future[_T], timeout_s: float, problem: str) -> _T:
-    """Awaits a future for `timeout_s` seconds, and returns its result. Raises HubUnavailable(`problem`) after that."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await future
-    except TimeoutError:
-        raise HubUnavailable("timeout", problem) from None
