@@ -53,7 +53,6 @@ COLD: Final = {
     "once, the first window": Shape(1, 0, cold=MANY, rounds=60, once=True),
     "once, ten windows": Shape(1, 0, cold=MANY, rounds=600, once=True),
 }
-COLD_PCT_MAX: Final = 10.0
 DATA: Final = ROOT / "agent" / "reconverge" / "simulation" / "capacity.json"
 DOCUMENT: Final = ROOT / "docs" / "operate" / "tuning.md"
 

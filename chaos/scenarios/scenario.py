@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -178,7 +177,3 @@ class Scenario:
     def loners(self) -> tuple[str, ...]:
         """Returns the rivals that run alone."""
         return tuple(rival.name for rival in self.rivals if rival.alone)
-
-
-Drawn = Callable[[int], Scenario]
-"""A function that draws a scenario from a seed."""

@@ -30,7 +30,7 @@
 #               up to a later moment can be subtracted. The drain is the slowest that any table of the limit has had.
 #
 # An amount is kept in 16 bits: exactly up to 4095, and beyond that rounded up by less than 1/2048. For a bucket it is
-# in sixteenths of a request. A key whose amount does not fit is not evicted. There are COUNTERS_PER_KEY counters for
+# in sixteenths of a request. A key whose amount does not fit is not evicted. There are BITS_PER_KEY / 8 counters for
 # each key that the node may have, rounded up to a power of two: a memory has 8 to 16 bytes per key, so with the 100,000
 # keys of the default it has 1 MB, and a limit has two of them at most. 1 % of new keys are mistaken when half as many
 # keys have left as the node may have, 10 % when as many have.
@@ -45,7 +45,6 @@ from typing import Final
 BITS_PER_KEY: Final = 32
 BITS_MIN: Final = 1 << 16
 BITS_MAX: Final = 1 << 32
-COUNTERS_PER_KEY: Final = BITS_PER_KEY // 8
 PROBES: Final = 6
 LEVEL_PARTS: Final = 16
 """Into how many parts a request is divided in the stored levels of buckets."""

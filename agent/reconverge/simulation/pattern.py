@@ -25,7 +25,6 @@ FLASH_WINDOWS: Final = 0.05
 SURGE_FACTOR: Final = 10.0
 INSTANT_WINDOWS: Final = 0.002
 """The length of an instant, in windows: shorter than most round trips, so that no report can arrive during it."""
-SPIKE_DEMAND: Final = 0.8
 BATCH_REQUESTS: Final = 20
 KEYS_MAX: Final = 100_000
 

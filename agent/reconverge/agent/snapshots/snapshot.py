@@ -37,7 +37,6 @@ DENIALS_MAX: Final = 20
 KEYS_OF_DENIAL_MAX: Final = 3
 TEXT_MAX: Final = 512
 """The length of the longest text in a snapshot, in characters."""
-COSTS_MAX: Final = 20
 NUMBER_MAX: Final = 1e18
 
 
