@@ -51,6 +51,20 @@ def test_a_large_unused_allowance_goes_along_with_an_early_exchange(part: float,
     assert goes_along == ("ada" in {cell.key for cell in batch.cells})
 
 
+def four_that_share(limit: Limit, *, asks: bool) -> Talkers:
+    """Four nodes that have exchanged twenty times, and have had a request each time, which asked or did not."""
+    world = Talkers(limit, STRICT, nodes=4, lease_ns=600 * SECOND_NS)
+    for _ in range(20):
+        for node in world.nodes:
+            if asks:
+                node.asks(node.table, "ada", 1)
+            node.exchanges_with(world.hub)
+            node.admitted_of(1)
+            list(node.stops_asking(node.table))
+        world.passes(0.1)
+    return world
+
+
 @pytest.mark.parametrize(
     ("algorithm", "window_s", "asks", "least", "most"),
     [
@@ -70,16 +84,7 @@ def test_what_no_node_needs_lies_on_nodes_where_use_fades(
 
     While plenty is left of a window that is long enough to be silent in, no more lies on nodes whose requests ask.
     """
-    world = Talkers(Limit(1000, window_s, algorithm=algorithm), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
-
-    for _ in range(20):
-        for node in world.nodes:
-            if asks:
-                node.asks(node.table, "ada", 1)
-            node.exchanges_with(world.hub)
-            node.admitted_of(1)
-            list(node.stops_asking(node.table))
-        world.passes(0.1)
+    world = four_that_share(Limit(1000, window_s, algorithm=algorithm), asks=asks)
 
     part = sum(node.allowance() for node in world.nodes) / 1000
     assert least <= part <= most
@@ -93,16 +98,7 @@ def test_a_fixed_window_about_which_requests_ask_lies_on_no_node_that_does_not_n
 
     Unless plenty is left of a window that is long enough for nodes to be silent.
     """
-    world = Talkers(Limit(1000, window_s, algorithm="fixed-window"), STRICT, nodes=4, lease_ns=600 * SECOND_NS)
-
-    for _ in range(20):
-        for node in world.nodes:
-            if asks:
-                node.asks(node.table, "ada", 1)
-            node.exchanges_with(world.hub)
-            node.admitted_of(1)
-            list(node.stops_asking(node.table))
-        world.passes(0.1)
+    world = four_that_share(Limit(1000, window_s, algorithm="fixed-window"), asks=asks)
 
     unused = sum(node.allowance() - node.table.usage("ada").own for node in world.nodes)
     assert (unused < 100) == (asks and window_s < 60)
