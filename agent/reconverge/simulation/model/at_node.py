@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconverge.simulation.model.guards import Action, Assumption, Law, MeterClass, Move, ProofGuard
-from reconverge.simulation.model.state import AnswerState, ModelState, NodeState, ReportState
+from reconverge.simulation.model.state import AnswerState, ModelState, NodeState, ReportState, holds_nothing
 from reconverge.simulation.model.terms import (
     FALSE,
     NOTHING,
@@ -41,11 +41,6 @@ def may_go_on(scene: ModelState) -> Fact:
     awaits = renewed | (answer.there & answer.own) | (errand.answered & errand.own)
     in_time = scene.hub.now < node.sent + scene.frame.lease
     return node.alive & ((scene.hub.now < node.until) | (awaits & in_time))
-
-
-def holds_nothing(node: NodeState) -> Fact:
-    """Returns the condition that a node has no allowance, no base and no overdraft."""
-    return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
 
 
 def needs_no_report(scene: ModelState, law: Law) -> Fact:
@@ -248,8 +243,7 @@ def gives_up(scene: ModelState, law: Law) -> Move:
     """
     flight, answer, late, node = scene.flight, scene.answer, scene.late, scene.node
     keeps = law.either("keeps", lambda after: after.late.there)
-    spotless = equal(node.spent, 0) if law.strict else TRUE
-    first = law.either("never heard of any", lambda after: after.node.knows) & holds_nothing(node) & spotless
+    first = law.either("never heard of any", lambda after: after.node.knows) & needs_no_report(scene, law)
     after = scene._replace(
         node=node._replace(knows=node.knows | first),
         flight=flight._replace(there=FALSE),

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 
 from reconverge.simulation.model.at_node import (
     begun_in_lease,
-    holds_nothing,
     idle,
     may_speak,
     needs_no_report,
     until_of,
 )
 from reconverge.simulation.model.guards import Action, Assumption, Law, Move, ProofGuard
-from reconverge.simulation.model.state import ErrandState, ModelState
+from reconverge.simulation.model.state import ErrandState, ModelState, holds_nothing
 from reconverge.simulation.model.terms import FALSE, TRUE, choose, decide, equal, every, implies
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconverge.simulation.model.at_hub import by_hubs_clock, is_before, is_open, merges, merges_late
-from reconverge.simulation.model.at_node import counts, holds_nothing, live, needs_no_report
+from reconverge.simulation.model.at_node import counts, live, needs_no_report
 from reconverge.simulation.model.guards import Action, Assumption, Law, MeterClass, Move, ProofGuard
-from reconverge.simulation.model.state import ModelState, Others, ReportState
+from reconverge.simulation.model.state import ModelState, Others, ReportState, holds_nothing
 from reconverge.simulation.model.terms import (
     FALSE,
     NOTHING,

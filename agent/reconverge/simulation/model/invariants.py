@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reconverge.simulation.model.at_hub import held, held_beyond
-from reconverge.simulation.model.at_node import counts, holds_nothing, live, may_go_on, needs_no_report
+from reconverge.simulation.model.at_node import counts, live, may_go_on, needs_no_report
 from reconverge.simulation.model.guards import Law, MeterClass
-from reconverge.simulation.model.state import AnswerState, EntryState, ModelState, ReportState
+from reconverge.simulation.model.state import AnswerState, EntryState, ModelState, ReportState, holds_nothing
 from reconverge.simulation.model.terms import (
     FALSE,
     TRUE,

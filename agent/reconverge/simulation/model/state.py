@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, get_type_hints
 
-from reconverge.simulation.model.terms import Amount, Constant, Fact, Flag, Known, Number, Symbol
+from reconverge.simulation.model.terms import Amount, Constant, Fact, Flag, Known, Number, Symbol, equal
 
 
 class Frame(NamedTuple):
@@ -80,6 +80,11 @@ class NodeState(NamedTuple):
     """Whether the node has noticed a loss of the hub's data and has had no answer about this key since."""
     sent: Amount
     """The time when the node sent the batch that is under way."""
+
+
+def holds_nothing(node: NodeState) -> Fact:
+    """Returns the condition that a node has no allowance, no base and no overdraft."""
+    return equal(node.allowance, 0) & equal(node.base, 0) & equal(node.overdraft, 0)
 
 
 class EntryState(NamedTuple):
