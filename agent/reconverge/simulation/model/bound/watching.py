@@ -13,15 +13,18 @@
 #
 # Between two calls a node changes by time alone: it enters a window, and charges expire. Any other change between calls
 # is rejected.
+#
+# `who` is any value by which the caller tells nodes apart, also when their names change. `at` is a node's state after
+# the step that is reported (`snapshots.py`).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Hashable
+from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
-from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Answer, Batch, CellReport, Status
-from reconverge.kernel.cell import has_share, lease_until_ns
+from reconverge.simulation.model.bound.snapshots import Snapshot
 from reconverge.simulation.model.bound.states import (
     LONG_AGO,
     BoundKey,
@@ -42,14 +45,16 @@ class NodeWatch:
 
     def __init__(self, binding: BoundKey, limit: str, key: str, base_ns: int) -> None:
         self.binding = binding
-        self._limit = limit
+        self.limit = limit
         self.key = key
         self._base_ns = base_ns
-        """The hub's time, in nanoseconds, when the simulation's time was 0."""
+        """The hub's time, in nanoseconds, when the nodes' clock was at 0."""
         self._window = binding.terms.meter is MeterClass.WINDOW
-        self._names: dict[Syncer, BoundName] = {}
-        self._cells: dict[Syncer, Any] = {}
-        self._wrote: dict[Syncer, int] = {}
+        self._names: dict[Hashable, BoundName] = {}
+        self._cells: dict[Hashable, int] = {}
+        self._heard: set[Hashable] = set()
+        """The nodes that the hub has ever answered."""
+        self._wrote: dict[Hashable, int] = {}
         """For each node with a batch under way, the batch's sequence number."""
         self.outlived: set[BoundName] = set()
         """The names to which an answer is under way that comes from data which the hub has lost; the wait after that
@@ -57,84 +62,78 @@ class NodeWatch:
 
     # ------------------------------------------------------------ nodes
 
-    def starts(self, syncer: Syncer) -> None:
-        """Notes that the process of `syncer` has started under a new name."""
-        self._names[syncer] = self.binding.begin(syncer.node)
+    def knows(self, who: Hashable) -> bool:
+        """Returns whether a node has a name that is followed."""
+        return who in self._names
 
-    def ends(self, syncer: Syncer) -> None:
+    def starts(self, who: Hashable, at: Snapshot) -> None:
+        """Notes that a node has started under a new name."""
+        self._names[who] = self.binding.begin(at.node)
+
+    def ends(self, who: Hashable) -> None:
         """Notes that a process, or the use of its name, has ended."""
-        name = self._names.pop(syncer)
+        name = self._names.pop(who)
         name.of_node = False
         if is_known(name.any_scene.node.alive):
             self.binding.step(name, "a name ends")
 
-    def _cell(self, syncer: Syncer) -> Any:
-        table = syncer.kernel.tables[self._limit]
-        return table.cells.get(self.key)
-
-    def _read(self, syncer: Syncer) -> Values:
+    def _read(self, who: Hashable, at: Snapshot) -> Values:
         """Returns the fields of the model read from a node's cell; allowances are 0 if its lease is over."""
-        cell = self._cell(syncer)
-        scene = self._names[syncer].any_scene
-        if cell is None:
+        before = self._names[who].any_scene.node
+        if at.heard:
+            self._heard.add(who)
+        if not at.cell:
             return {
-                "node.window": value_of(scene.node.window),
+                "node.window": value_of(before.window),
                 "node.allowance": 0,
                 "node.base": 0,
                 "node.overdraft": 0,
                 "node.used": 0,
             }
-        lapsed = syncer._lapsed
         return {
-            "node.window": max(cell.epoch, int(value_of(scene.node.window))) if self._window else 0,
-            "node.allowance": 0 if lapsed else cell.allowance,
-            "node.base": cell.base if self._window and not (lapsed or cell.sealed) else 0,
-            "node.overdraft": 0 if lapsed else cell.overdraft,
-            "node.used": cell.used,
+            "node.window": max(at.epoch, int(value_of(before.window))) if self._window else 0,
+            "node.allowance": 0 if at.lapsed else at.allowance,
+            "node.base": at.base if self._window and not (at.lapsed or at.sealed) else 0,
+            "node.overdraft": 0 if at.lapsed else at.overdraft,
+            "node.used": at.used,
         }
 
-    def _opens_share(self, syncer: Syncer) -> bool:
+    def _opens_share(self, at: Snapshot) -> bool:
         """Returns whether a node has begun its window with a sealed share."""
-        cell = self._cell(syncer)
-        opens_ns = syncer.kernel.shards[0].opens_us * MICROSECOND_NS
-        return cell is not None and has_share(cell) and cell.epoch * self.binding.terms.window_ns >= opens_ns
+        return at.shares and at.epoch * self.binding.terms.window_ns >= at.opens_us * MICROSECOND_NS
 
-    def _until(self, syncer: Syncer) -> int:
-        shard = syncer.kernel.shards[0]
-        cell = self._cell(syncer)
-        until_ns = shard.lease_until_ns if cell is None else lease_until_ns(cell)
-        return max(LONG_AGO, until_ns + self._base_ns) if until_ns > -NEVER_NS else LONG_AGO
+    def _until(self, at: Snapshot) -> int:
+        return max(LONG_AGO, at.until_ns + self._base_ns) if at.until_ns > -NEVER_NS else LONG_AGO
 
     def passes(self, now_ns: int) -> None:
-        """Notes that time has passed until `now_ns`, by the simulation's clock."""
+        """Notes that time has passed until `now_ns`, by the nodes' clock."""
         self.binding.passes(now_ns + self._base_ns)
 
-    def catches_up(self, syncer: Syncer, used: int | None = None, *, lowers: bool = True) -> Values:
+    def catches_up(self, who: Hashable, at: Snapshot, used: int | None = None, *, lowers: bool = True) -> Values:
         """Makes the model's steps that a node has made by itself since the last one. Returns the amounts in its cell.
 
         `used` is the use at which to stop, None for the present one; without `lowers`, amounts that the node has
         lowered are left to the next step.
         """
-        name, binding, seen = self._names[syncer], self.binding, self._read(syncer)
+        name, binding, seen = self._names[who], self.binding, self._read(who, at)
         wanted = seen["node.used"] if used is None else used
         window = int(seen["node.window"])
         if window > value_of(name.any_scene.node.window):
             binding.reach(window)
             if not is_known(name.any_scene.node.alive):
                 return seen  # it has left, and only makes its last report again
-            if self._opens_share(syncer):
+            if self._opens_share(at):
                 raise OutsideAssumption("a sealed share opens")
             binding.step(name, "a node enters a window", {"node.window": window})
-        elif self._window and (cell := self._cell(syncer)) is not None and 0 <= cell.epoch < window:
+        elif self._window and at.cell and 0 <= at.epoch < window:
             raise OutsideAssumption("a node's clock goes back by a window")
         if wanted < value_of(name.any_scene.node.used):
             binding.step(name, "a node gives back", {"node.used": wanted})
         elif wanted > value_of(name.any_scene.node.used):
-            cell = self._cell(syncer)
-            if cell is None or self._cells.get(syncer) is cell:
+            if at.cell in (0, self._cells.get(who)):
                 binding.reject(name, "use rises by itself", seen)
             binding.step(name, "a node settles for more", {"node.used": wanted})  # it remembers the key
-        self._cells[syncer] = self._cell(syncer)
+        self._cells[who] = at.cell
         held = {of: seen[of] for of in ("node.allowance", "node.base", "node.overdraft")}
         node = name.any_scene.node
         if lowers and (node.allowance, node.base, node.overdraft) != tuple(map(Constant, held.values())):
@@ -143,40 +142,38 @@ class NodeWatch:
                 binding.step(name, LOWERS, held)
         return seen
 
-    def admits(self, syncer: Syncer, cost: int) -> None:
+    def admits(self, who: Hashable, at: Snapshot, cost: int) -> None:
         """Makes the model's step of a node that has just charged a request."""
-        name, cell = self._names[syncer], self._cell(syncer)
-        if cell is None:
+        name = self._names[who]
+        if not at.cell:
             return  # the node had no room for the key, and charged elsewhere
-        self.catches_up(syncer, cell.used - cost, lowers=False)
+        self.catches_up(who, at, at.used - cost, lowers=False)
         if value_of(name.any_scene.node.window) not in name.scenes:
             raise OutsideAssumption("a node's clock is behind by two windows")
         within = self.binding.terms.strict or self.binding.can(
-            name, "a node admits a request", {"node.used": cell.used}, {}
+            name, "a node admits a request", {"node.used": at.used}, {}
         )
         action = "a node admits a request" if within else "a node goes beyond its allowance"
-        self.binding.step(name, action, {"node.used": cell.used})
+        self.binding.step(name, action, {"node.used": at.used})
 
-    def took(self, syncer: Syncer, batch: Batch | None) -> None:
+    def took(self, who: Hashable, at: Snapshot, batch: Batch | None) -> None:
         """Makes the model's step of a node that sends `batch`; `batch` is None if the node has nothing to report."""
-        if syncer.node != self._names[syncer].title:
-            self.ends(syncer)
-            self._wrote.pop(syncer, None)
-            self.starts(syncer)
-            self.starts_with(syncer)
-        elif self._wrote.get(syncer) is not None and (batch is None or self._wrote[syncer] != batch.sequence):
-            self.gave_up(syncer)
+        if at.node != self._names[who].title:
+            self._wrote.pop(who, None)
+            self._renames(who, at)
+        elif self._wrote.get(who) is not None and (batch is None or self._wrote[who] != batch.sequence):
+            self.gave_up(who, at)
         if batch is None:
-            self.catches_up(syncer)
+            self.catches_up(who, at)
             return
-        name, report = self._names[syncer], self._report(batch)
-        self._wrote[syncer] = batch.sequence
+        name, report = self._names[who], self._report(batch)
+        self._wrote[who] = batch.sequence
         if report is None:
-            self.catches_up(syncer)
+            self.catches_up(who, at)
             self.binding.step(name, "a node sends of other keys", {"errand.leaves": batch.leaving})
             return
         last = batch.leaving or report.forgotten
-        seen = self.catches_up(syncer, self._used(report), lowers=False)
+        seen = self.catches_up(who, at, report.current, lowers=False)
         action = "a node leaves" if batch.leaving else "a node forgets the key" if report.forgotten else "a node sends"
         held: Values
         if last:
@@ -185,12 +182,14 @@ class NodeWatch:
             held = {of: seen[of] for of in seen if of != "node.window"}
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
 
-    def starts_with(self, syncer: Syncer) -> None:
-        """Makes the step by which a node's new name takes over use that was not reported under its old name."""
-        used = self._read(syncer)["node.used"]
-        self._cells[syncer] = self._cell(syncer)
+    def _renames(self, who: Hashable, at: Snapshot) -> None:
+        """Makes the steps by which a node's new name takes over use that was not reported under its old name."""
+        self.ends(who)
+        self.starts(who, at)
+        used = self._read(who, at)["node.used"]
+        self._cells[who] = at.cell
         if used:
-            name, window = self._names[syncer], int(self._read(syncer)["node.window"])
+            name, window = self._names[who], int(self._read(who, at)["node.window"])
             if window > value_of(name.any_scene.node.window):
                 self.binding.reach(window)
                 self.binding.step(name, "a node enters a window", {"node.window": window})
@@ -198,13 +197,9 @@ class NodeWatch:
 
     def _report(self, batch: Batch) -> CellReport | None:
         for report in batch.cells:
-            if report.key == self.key and batch.limits[report.limit].name == self._limit:
+            if report.key == self.key and batch.limits[report.limit].name == self.limit:
                 return report
         return None
-
-    @staticmethod
-    def _used(report: CellReport) -> int:
-        return report.current
 
     def _written(self, report: CellReport, place: str) -> Values:
         return {
@@ -215,42 +210,39 @@ class NodeWatch:
             f"{place}.used": report.current,
         }
 
-    def heard(self, syncer: Syncer, answer: Answer) -> None:
+    def heard(self, who: Hashable, at: Snapshot, answer: Answer) -> None:
         """Makes the model's step of a node to which the hub's answer has come."""
         if answer.status is Status.STALE:
             return  # `gave_up` follows
-        name, binding = self._names[syncer], self.binding
-        self._wrote.pop(syncer, None)
+        name, binding = self._names[who], self.binding
+        self._wrote.pop(who, None)
         if answer.status is Status.LAPSED:
             binding.step(name, "a node gives up its batch", {"late.there": value_of(name.any_scene.late.there)})
-            self.ends(syncer)
-            self.starts(syncer)
-            self.starts_with(syncer)
+            self._renames(who, at)
             return
         if not is_known(name.any_scene.node.alive):
-            self.ends(syncer)
-            self.starts(syncer)
-            self.starts_with(syncer)
+            self._renames(who, at)
             return
         if name in self.outlived:
             raise OutsideAssumption("an answer from before a loss of data arrives after the wait")
         own = is_known(name.any_scene.answer.there)
-        seen = self.catches_up(syncer, lowers=not own)
+        seen = self.catches_up(who, at, lowers=not own)
         seen = {of: value for of, value in seen.items() if of not in ("node.window", "node.used")}
         action = "a node hears an answer" if own else "a node hears of other keys"
-        binding.step(name, action, {**seen, "node.until": self._until(syncer)})
+        binding.step(name, action, {**seen, "node.until": self._until(at)})
 
-    def gave_up(self, syncer: Syncer) -> None:
+    def gave_up(self, who: Hashable, at: Snapshot) -> None:
         """Makes the model's step of a node that has given up its batch, which may still arrive."""
-        name, scene = self._names[syncer], self._names[syncer].any_scene
+        name, scene = self._names[who], self._names[who].any_scene
+        self._read(who, at)
         self.outlived.discard(name)
-        sequence = self._wrote.pop(syncer, None)
+        sequence = self._wrote.pop(who, None)
         if sequence is None:
             return
         if is_known(scene.flight.there):
             name.late[sequence] = scene.flight
         elif is_known(scene.errand.under_way):
             name.late[sequence] = None
-        knows = is_known(scene.node.knows) or not syncer._generation
+        knows = is_known(scene.node.knows) or not at.heard
         seen = {"late.there": value_of(scene.late.there), "node.knows": knows}
         self.binding.step(name, "a node gives up its batch", seen)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from reconverge.clock import MICROSECOND_NS
 from reconverge.hub.headroom import sealed_after_us
 from reconverge.hub.report import AT_HUB, SEALED, Answer, Batch, CellAnswer, CellReport, Status
-from reconverge.kernel import Kernel
 from reconverge.limit.limit import CONCURRENCY, FIRST_HIT, FIXED_WINDOW, Limit
 from reconverge.policies import ADMIT, Policy
 from reconverge.simulation.model.bound.states import BoundName, KeyTerms, OutsideAssumption, is_known, value_of
@@ -34,14 +33,14 @@ def is_bound(limit: Limit, policy: Policy) -> bool:
     return class_of(limit) is not None and bounded and policy.cold_allowance == 0
 
 
-def terms_of(limit: Limit, policy: Policy, kernel: Kernel, capacity: int, request: int) -> KeyTerms:
-    """Returns the settings of a key of this limit that are the same in all its states."""
+def terms_of(limit: Limit, policy: Policy, lease_ns: int, capacity: int, request: int) -> KeyTerms:
+    """Returns the settings of a key that are the same in all its states; `lease_ns` is the lease of its nodes."""
     meter = class_of(limit)
     if meter is None:
         raise NotImplementedError(f"the model does not cover {limit}; ask `is_bound` first")
     strict = policy.max_overshoot == 0
     overdrafts = capacity * policy.overshoot_milli // 1000
-    lease_ns = kernel.lease_ns // MICROSECOND_NS * MICROSECOND_NS
+    lease_ns = lease_ns // MICROSECOND_NS * MICROSECOND_NS
     return KeyTerms(
         meter,
         strict,
@@ -86,7 +85,7 @@ class Watch(NodeWatch):
     def ledger(self, hub: Any) -> LedgerSums | None:
         """Returns the hub's cell of the followed key; None if the hub has no such cell."""
         for (name, _, _, key), cell in hub._shards[0].cells.items():
-            if name == self._limit and key == self.key:
+            if name == self.limit and key == self.key:
                 entries = {of: self._entry(cell, entry) for of, entry in cell.entries.items()}
                 shares = sum(entry.base for entry in cell.entries.values() if entry.sealed)
                 sums = LedgerEntry(cell.allowances, cell.bases - shares, cell.overdrafts, cell.debts)
@@ -281,7 +280,7 @@ class Watch(NodeWatch):
 
     def loses_data(self) -> None:
         """Makes the model's step of a hub that has lost its data."""
-        fresh = {name: not (syncer._generation or self._is_answered(name)) for syncer, name in self._names.items()}
+        fresh = {name: not (who in self._heard or self._is_answered(name)) for who, name in self._names.items()}
         knows = {name: each and is_known(name.any_scene.node.knows) for name, each in fresh.items()}
         self.binding.loses_data(knows)
 

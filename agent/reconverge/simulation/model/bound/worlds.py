@@ -19,6 +19,7 @@ from reconverge.simulation.explore.events import POLICIES, Exploration
 from reconverge.simulation.explore.node import SmallNode
 from reconverge.simulation.explore.world import DEAR, KEY, SmallWorld
 from reconverge.simulation.fleet import FleetMember
+from reconverge.simulation.model.bound.snapshots import Looks
 from reconverge.simulation.model.bound.states import BoundKey, OutsideAssumption, UnboundStep
 from reconverge.simulation.model.bound.watching_hub import Watch, is_bound, terms_of
 from reconverge.simulation.pattern import SimulatedArrival
@@ -49,6 +50,7 @@ class Watching:
     def __init__(self) -> None:
         self.run = BoundRun()
         self.watches: list[Watch] = []
+        self._looks: dict[tuple[Watch, Syncer], Looks] = {}
 
     def note(self, happens: str, *arguments: Any) -> None:
         """Reports an event to all watches, by the name of their method for it.
@@ -65,6 +67,16 @@ class Watching:
         except UnboundStep as rejected:
             self.run.rejected = str(rejected)
 
+    def note_node(self, happens: str, syncer: Syncer, *arguments: Any) -> None:
+        """Reports an event of a node to all watches, with the node's present state."""
+        for watch in self.watches:
+            self.note_node_of(watch, happens, syncer, *arguments)
+
+    def note_node_of(self, watch: Watch, happens: str, syncer: Syncer, *arguments: Any) -> None:
+        """Reports an event of a node, with the node's present state, to `watch` alone."""
+        looks = self._looks.setdefault((watch, syncer), Looks(syncer, watch.limit, watch.key))
+        self.note_of(watch, happens, syncer, looks.look(), *arguments)
+
     def attach(self, syncer: Syncer) -> None:
         """Hooks into the syncer of a node, so that its exchanges are reported to the watches."""
         take, merged, failed, leave = syncer.take, syncer.merged, syncer.failed, syncer.leave
@@ -72,23 +84,23 @@ class Watching:
         def leaves(now_ns: int) -> None:
             self.note("passes", now_ns)
             leave(now_ns)
-            self.note("catches_up", syncer)
+            self.note_node("catches_up", syncer)
 
         def takes(now_ns: int) -> Batch | None:
             self.note("passes", now_ns)
             batch = take(now_ns)
-            self.note("took", syncer, batch)
+            self.note_node("took", syncer, batch)
             return batch
 
         def is_answered(batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
             self.note("passes", now_ns)
             merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
-            self.note("heard", syncer, answer)
+            self.note_node("heard", syncer, answer)
 
         def fails(kind: str, *, now_ns: int) -> None:
             self.note("passes", now_ns)
             failed(kind, now_ns=now_ns)
-            self.note("gave_up", syncer)
+            self.note_node("gave_up", syncer)
 
         syncer.take, syncer.merged = takes, is_answered  # type: ignore[method-assign]
         syncer.failed, syncer.leave = fails, leaves  # type: ignore[method-assign]
@@ -127,36 +139,36 @@ class BoundSmallWorld(SmallWorld):
         super().__init__(limit, policy, nodes=nodes, start_ns=start_ns)
         table = self.table(0)
         request = min(DEAR, limit.cost_max) * table.unit
-        terms = terms_of(limit, policy, self.nodes[0].kernel, table.capacity, request)
+        terms = terms_of(limit, policy, self.nodes[0].kernel.lease_ns, table.capacity, request)
         base_ns = self.clock.wall_ns() - self.clock.monotonic_ns()
         binding = BoundKey(terms, self.clock.wall_ns(), self.watching.run.accepted)
         self.watching.watches.append(Watch(binding, SMALL_LIMIT, KEY, base_ns))
         for node in self.nodes:
-            self.watching.note("starts", node.syncer)
+            self.watching.note_node("starts", node.syncer)
         self.watching.attach_hub(self.hub, self.hub.rule, self.clock.monotonic_ns)
 
     def _start(self) -> SmallNode:
         node = super()._start()
         self.watching.attach(node.syncer)
-        self.watching.note("starts", node.syncer)
+        self.watching.note_node("starts", node.syncer)
         return node
 
     def _admit(self, node: SmallNode, cost: int, verdict: Verdict, key: str) -> None:
         super()._admit(node, cost, verdict, key)
         self.watching.note("passes", self.clock.monotonic_ns())
-        self.watching.note("admits", node.syncer, cost * node.kernel.tables[SMALL_LIMIT].unit)
+        self.watching.note_node("admits", node.syncer, cost * node.kernel.tables[SMALL_LIMIT].unit)
 
     def lowers(self, index: int) -> None:
         super().lowers(index)
-        self.watching.note("catches_up", self.nodes[index].syncer)
+        self.watching.note_node("catches_up", self.nodes[index].syncer)
 
     def raises(self, index: int) -> None:
         super().raises(index)
-        self.watching.note("catches_up", self.nodes[index].syncer)
+        self.watching.note_node("catches_up", self.nodes[index].syncer)
 
     def changes_policy(self, index: int, policy: Policy) -> None:
         super().changes_policy(index, policy)
-        self.watching.note("catches_up", self.nodes[index].syncer)
+        self.watching.note_node("catches_up", self.nodes[index].syncer)
 
     def _replace(self, index: int) -> None:
         self.watching.note("ends", self.nodes[index].syncer)
@@ -179,7 +191,7 @@ class BoundWorld(World):
         fleet, table = self.fleet, node.table
         largest = max([fleet.limit, *(change.limit for change in fleet.changes)], key=lambda limit: limit.capacity)
         capacity = max(table.capacity, largest.capacity)
-        terms = terms_of(fleet.limit, self.policy, node.kernel, capacity, self._dearest * table.unit)
+        terms = terms_of(fleet.limit, self.policy, node.kernel.lease_ns, capacity, self._dearest * table.unit)
         for key, _ in self._asked_about.most_common(KEYS_MAX):
             binding = BoundKey(terms, self.begin_ns + self.now_ns, self.watching.run.accepted)
             self.watching.watches.append(Watch(binding, LIMIT_NAME, key, self.begin_ns))
@@ -190,13 +202,13 @@ class BoundWorld(World):
             self._begin_watches(node)
         self.watching.attach(node.syncer)
         self.watching.note("passes", self.now_ns)
-        self.watching.note("starts", node.syncer)
+        self.watching.note_node("starts", node.syncer)
         change = node.asked.change
 
         def changes(limit: Limit) -> None:
             self.watching.note("passes", self.now_ns)
             change(limit)
-            self.watching.note("catches_up", node.syncer)
+            self.watching.note_node("catches_up", node.syncer)
 
         node.asked.change = changes  # type: ignore[method-assign]
 
@@ -214,7 +226,7 @@ class BoundWorld(World):
             self.watching.note("passes", self.now_ns)
             for watch in self.watching.watches:
                 if watch.key == key:
-                    self.watching.note_of(watch, "admits", node.syncer, arrival.cost * node.table.unit)
+                    self.watching.note_node_of(watch, "admits", node.syncer, arrival.cost * node.table.unit)
 
 
 def bound_case(case: Case) -> BoundRun:
