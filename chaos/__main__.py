@@ -1,4 +1,4 @@
-"""The command line: `python -m chaos list | run NAME | all`."""
+"""The command line: `python -m chaos list | run NAME | all | bind [NAME ...]`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from chaos.bound.command import bind
+from chaos.bound.scenarios import KINDS, POLICIES
 from chaos.deployments.deployment import DEPLOYMENTS
 from chaos.judge.verdict import Verdict
 from chaos.names import OURS
@@ -41,9 +43,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             help=f"how long a mix and a storm of signals last (default: {MIX_S:g} and {STORM_S:g})",
         )
         command.add_argument("--json", type=Path, metavar="DIR", help="where to keep the results")
+    steps = commands.add_parser("bind", help="compare each step of our nodes and their hub with the model")
+    steps.add_argument("names", nargs="*", metavar="NAME", help="all by default")
+    steps.add_argument("--limit", choices=KINDS, action="append", help="of what kind (default: fixed)")
+    steps.add_argument("--policy", choices=POLICIES, action="append", help="both by default")
+    steps.add_argument("--seed", type=int, default=DEFAULT_SEED, help="what to draw from (default: %(default)s)")
+    steps.add_argument("--page", type=Path, metavar="FILE", help="where to keep the tables")
     options = parser.parse_args(arguments)
     if options.command == "list":
         return _list()
+    if options.command == "bind":
+        return _bind(options)
     names = [options.name] if options.command == "run" else NAMES
     if options.command == "run" and options.on is not None:
         names = [named_on(options.name, options.on)]
@@ -53,6 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _run(
         [scenario_of(name, options.seed, length_s=options.seconds) for name in names], options.seed, options.json
     )
+
+
+def _bind(options: argparse.Namespace) -> int:
+    scenarios = [scenario_of(name, options.seed) for name in options.names or NAMES]
+    kinds, policies = options.limit or ["fixed"], options.policy or POLICIES
+    return bind(scenarios, options.seed, kinds=kinds, policies=policies, page=options.page)
 
 
 def _list() -> int:

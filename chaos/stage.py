@@ -15,6 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from chaos.bound.witness import Witness
 from chaos.deployments.broker import Broker
 from chaos.deployments.cluster import Cluster
 from chaos.deployments.deployment import BROKER, CLUSTER, REDIS, SENTINEL, Deployment, Guard
@@ -76,6 +77,11 @@ class Ground(Protocol):
     @property
     def replica(self) -> bool:
         """Returns whether the server has a replica."""
+        ...
+
+    @property
+    def bound(self) -> bool:
+        """Returns whether all steps are written down, to be compared with the model."""
         ...
 
 
@@ -345,7 +351,10 @@ class Stage:
         if guard is not None:
             self._stack.callback(guard.remove)
         if scenario.deployment == REDIS:
-            self.deployment = Redis(address=address, prefix=prefix, shifted=scenario.shifted, guard=guard)
+            witness = Witness(self._directory) if scenario.bound else None
+            self.deployment = Redis(
+                address=address, prefix=prefix, shifted=scenario.shifted, guard=guard, witness=witness
+            )
         else:
             self.deployment = OTHERS[scenario.deployment](guard)
         self._stack.callback(self.deployment.stop)

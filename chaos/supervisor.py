@@ -12,6 +12,7 @@ from typing import Final
 
 import redis
 
+from chaos.bound.following import Followed, follow
 from chaos.deployments.deployment import BROKER
 from chaos.faults.proxy import ProxyDisobeyed
 from chaos.fleet.contestant import history_files
@@ -25,6 +26,7 @@ from chaos.scenarios.scenario import Scenario
 from chaos.stage import ChaosFailed, Stage
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import HubUnavailable
+from reconverge.simulation.model.bound.worlds import KEYS_MAX
 
 LOOK_S: Final = 0.1
 """The seconds between two looks at the hub's data."""
@@ -63,6 +65,8 @@ class Record:
     """The counts that faults have noted."""
     leaks: list[str] = field(default_factory=list)
     """The files in which the password was found."""
+    followed: Followed | None = None
+    """How far the model allows the steps of the run, if they were written down."""
     hangs: list[str] = field(default_factory=list)
     """The places at which processes stood still that ended themselves for that reason."""
 
@@ -81,6 +85,7 @@ class Supervisor:
         self.record.sights = {name: [] for name in contestants}
         self._looked_enough = asyncio.Event()
         self._observers: dict[str, Observer] = {}
+        self._followed: tuple[str, ...] = ()
 
     async def run(self) -> Record:
         """Runs the scenario. Raises ChaosFailed if it cannot be carried out."""
@@ -90,10 +95,17 @@ class Supervisor:
                 await self._on_stage(directory)
             except ProxyDisobeyed as error:
                 raise ChaosFailed(f"a proxy does not obey: {error}") from error
+            self.record.followed = await asyncio.to_thread(self._follow, directory)
             self.record.lives = await asyncio.to_thread(read_lives, history_files(directory))
             self.record.leaks = await asyncio.to_thread(_leaks, directory)
             self.record.hangs = await asyncio.to_thread(_hangs, directory)
         return self.record
+
+    def _follow(self, directory: Path) -> Followed | None:
+        scenario = self._scenario
+        if not scenario.bound:
+            return None
+        return follow(directory, scenario.limit, scenario.policy, self._followed, scenario.cost_max)
 
     async def _on_stage(self, directory: Path) -> None:
         async with Stage(self._scenario, directory) as stage:
@@ -161,6 +173,8 @@ class Supervisor:
 
     def _plans(self, directory: Path) -> list[Plan]:
         scenario = self._scenario
+        drawn = workload.draw(scenario, self.record.seed)
+        self._followed = workload.most_asked(drawn, KEYS_MAX) if scenario.bound else ()
         return [
             Plan(
                 node=node,
@@ -186,10 +200,11 @@ class Supervisor:
                 seed=self.record.seed,
                 obeys=scenario.obeys,
                 agents=scenario.agents,
+                followed=self._followed,
                 load_ns=round(scenario.load_s * SECOND_NS),
                 requests=requests,
             )
-            for node, requests in enumerate(workload.draw(scenario, self.record.seed))
+            for node, requests in enumerate(drawn)
         ]
 
     async def _common_start(self, learnt_s: float) -> int:

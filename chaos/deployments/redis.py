@@ -15,6 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from chaos.bound.witness import Witness
 from chaos.deployments.deployment import RIVAL, USER, Guard, redis_users
 from chaos.fleet.child import Child
 from chaos.names import REPORTED, SECRET
@@ -40,11 +41,13 @@ class Redis:
         prefix: Sequence[str] = (),
         shifted: bool = False,
         guard: Guard | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="reconverge-chaos-"))
         self._plain_port = free_port()
         self.port = self._plain_port if guard is None else free_port()
         self._guard = guard
+        self._witness = witness
         self.socket = self.directory / "redis.sock"
         self.admin = self._client(ADMIN_S)
         self._address = address
@@ -94,11 +97,13 @@ class Redis:
 
     def spawn(self) -> None:
         """Starts the server, empty."""
-        command = [redis_binary(), "--port", str(self._plain_port), "--bind", self._address, "--protected-mode", "no"]
+        # Without a port, a server can be reached by its socket alone: nothing happens before a witness listens.
+        port, tls_port = (self._plain_port, self.port) if self._witness is None else (0, 0)
+        command = [redis_binary(), "--port", str(port), "--bind", self._address, "--protected-mode", "no"]
         command += ["--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", "", "--appendonly", "no"]
         command += ["--requirepass", SECRET, "--masterauth", SECRET, "--repl-diskless-sync-delay", "0"]
         if self._guard is not None:
-            command += ["--tls-port", str(self.port), *tls_options(self._guard.certificates)]
+            command += ["--tls-port", str(tls_port), *tls_options(self._guard.certificates)]
             command += redis_users(RedisHub.__doc__ or "")
         environment = {}
         if self._shift is not None:
@@ -111,6 +116,11 @@ class Redis:
         wait_until(lambda: self._answers() or not self.alive, f"redis-server on port {self.port}")
         if not self.alive:
             raise RuntimeError(f"redis-server ended at once: {(self.directory / 'redis.log').read_text()[-500:]}")
+        if self._witness is not None:
+            self._witness.listen(self.socket)
+            self.admin.config_set("port", self._plain_port)
+            if self._guard is not None:
+                self.admin.config_set("tls-port", self.port)
 
     def kill(self) -> None:
         """Ends the server as a crash does; its data are lost."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
+from chaos.bound.recording import StepRecorder
 from chaos.faults.nonsense import ThirdPartyHub
 from chaos.fleet.plan import Plan
 from chaos.judge.history import FAIL, OK, UNKNOWN, Lease, Recorder
@@ -217,6 +218,8 @@ class Ours:
             self._slots = self.agent.concurrency(SLOTS_NAME, plan.slots, lease=plan.slots_lease_s, policy=slots_policy)
         self._keys_max = plan.keys_max
         self._keys: tuple[str, ...] = ()
+        self._steps = StepRecorder(Path(plan.directory), plan.node, self._number, LIMIT_NAME, plan.followed)
+        self._steps.attach(self.agent)
 
     def prepare(self, keys: Iterable[str]) -> None:
         self._keys = tuple(keys)
@@ -238,13 +241,20 @@ class Ours:
     def decide(self, key: str, cost: int) -> Verdict:
         """Decides a request. It refuses within another decision about the same limit, as `allow` does."""
         try:
-            return self._login.control.table.decide(key, cost, self._clock.monotonic_ns())
+            with self._steps.together:
+                now_ns = self._clock.monotonic_ns()
+                verdict = self._login.control.table.decide(key, cost, now_ns)
+                if verdict.allowed:
+                    self._steps.admitted(key, cost, now_ns)
+            return verdict
         except Reentry:
             return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
 
     async def ask(self, key: str, cost: int) -> Verdict:
         """Decides a request, and asks in doubt. The agent must live in the running loop."""
         allowed = (await self._login.ask(key, cost)).allowed
+        if allowed:
+            self._steps.admitted(key, cost, self._clock.monotonic_ns())
         table = self._login.control.table
         # The cell is as the decision has left it: nothing else has run in this loop since.
         cell = table.cells[key]

@@ -61,6 +61,8 @@ class Plan:
     """Whether our own agents apply published settings."""
     agents: int
     """The number of agents in the process, if its program can have several."""
+    followed: tuple[str, ...]
+    """The keys of which our agents write down all steps, for the judge who compares them with the model."""
     load_ns: int
     """The duration of the requests, in nanoseconds."""
     requests: tuple[Request, ...]
@@ -76,5 +78,5 @@ class Plan:
         facts["limit"] = Limit(**facts["limit"])
         facts["flooded"] = tuple(Limit(**limit) for limit in facts["flooded"])
         facts["requests"] = tuple(Request(*request) for request in facts["requests"])
-        facts["contestants"] = tuple(facts["contestants"])
+        facts["contestants"], facts["followed"] = tuple(facts["contestants"]), tuple(facts["followed"])
         return cls(**facts)

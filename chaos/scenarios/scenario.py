@@ -124,6 +124,8 @@ class Scenario:
     used."""
     expectations: tuple[Expectation, ...] = ()
     """The checks besides the invariants."""
+    bound: bool = False
+    """Whether all steps are written down, to be compared with the model; see `chaos/bound`."""
 
     @property
     def slots_lease_s(self) -> float:

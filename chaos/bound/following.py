@@ -1,0 +1,259 @@
+"""Follows a recorded chaos run step by step: each must be a step of the model that is proved. Does no I/O but reading.
+"""
+
+# Theory of operation.
+#
+# Each process has written its nodes' steps in their order, and the witness the merges in the server's. All of them are
+# on one machine, and their clocks are the same two, so the times of all steps are put into one order. A merge has its
+# place between the sending of its batch and the arrival of the answer.
+#
+# The server's ledger is not recorded. It is worked out once more: the same batches, in the same order, at the same
+# moments of the server's clock, merged by the definition in Python. The answers must be those that nodes have heard, so
+# this compares both merge rules under real faults, too.
+#
+# A process that was killed, or that has ended, makes no step after its last line.
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK
+from chaos.bound.witness import COMMANDS, Begun, Ended, Merge, moment_ns, read_commands
+from chaos.names import LIMIT_NAME
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.hub.report import Answer, Batch, Status
+from reconverge.limit import Limit
+from reconverge.policies import Policy
+from reconverge.simulation.model.bound.snapshots import Snapshot
+from reconverge.simulation.model.bound.states import BoundKey
+from reconverge.simulation.model.bound.watching_hub import Watch, terms_of
+from reconverge.simulation.model.bound.worlds import BoundRun, Watching
+from reconverge_sync.codec import decode_answer
+from reconverge_sync.memory import MemoryHub
+from reconverge_sync.mqtt.messages import read_batch
+
+ENDS: Final = "ends"
+JUMPS: Final = "the hub's clock jumps"
+"""What the proof assumes not to happen; the binding of simulations meets it in the hub's windows."""
+APART_NS: Final = 20 * MILLISECOND_NS
+"""The most by which the hub's clock may put a merge after its answer, before it counts as a jump."""
+
+
+class Step(NamedTuple):
+    """A step of a node, as its process has written it down."""
+
+    t_ns: int
+    who: str
+    number: int
+    """The place of the step among those of its process."""
+    what: str
+    facts: dict[str, Any]
+
+
+@dataclass
+class Steps:
+    """All that was recorded of a run."""
+
+    of_processes: list[list[Step]] = field(default_factory=list)
+    terms: dict[str, int] = field(default_factory=dict)
+    batches: dict[tuple[str, int], tuple[int, Batch]] = field(default_factory=dict)
+    """Each batch that was sent, and when, by node and sequence number."""
+    answers: dict[tuple[str, int], tuple[int, Answer]] = field(default_factory=dict)
+    """Each answer that was heard, and when, likewise."""
+    hub: list[Merge | Begun | Ended] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, directory: Path) -> Steps:
+        """Reads what the processes of a run, and the witness of its server, have written."""
+        steps = cls(hub=list(read_commands(directory / COMMANDS)))
+        for path in sorted(directory.glob(f"{STEPS}-*.jsonl")):
+            steps.add(path.stem.removeprefix(f"{STEPS}-"), path.read_text().splitlines())
+        return steps
+
+    def add(self, who: str, lines: Sequence[str]) -> None:
+        """Adds what one agent in one process has written: its terms, and then its steps."""
+        if not lines:
+            return
+        self.terms, own, last_ns = json.loads(lines[0]), [], 0
+        for number, line in enumerate(lines[1:]):
+            try:
+                facts = json.loads(line)
+            except json.JSONDecodeError:
+                break  # the process was killed in the middle of it
+            last_ns = max(last_ns, facts["t"])
+            step = Step(last_ns, who, number, facts["e"], facts)
+            own.append(step)
+            if "batch" in facts:
+                batch = facts["batch"] = read_batch(bytes.fromhex(facts["batch"]), shard=0)
+                self.batches[batch.node, batch.sequence] = last_ns, batch
+            if "answer" in facts:
+                answer = facts["answer"] = decode_answer(bytes.fromhex(facts["answer"]))
+                self.answers[facts["sender"], facts["sequence"]] = last_ns, answer
+        if own:
+            own.append(Step(last_ns, who, len(lines), ENDS, {}))
+            self.of_processes.append(own)
+
+
+class HubsClock:
+    """The clock of the hub whose merges are made again."""
+
+    now_us = 0
+
+    def wall_ns(self) -> int:
+        """Returns the time of the last merge."""
+        return self.now_us * MICROSECOND_NS
+
+    def monotonic_ns(self) -> int:
+        """Returns the same."""
+        return self.wall_ns()
+
+
+class Followed(NamedTuple):
+    """The outcome of following a run."""
+
+    run: BoundRun
+    names: int
+    merges: int
+    compared: int
+    """How many answers of the server were compared with those of the definition."""
+    lost_answers: int
+    """How many merged batches have no answer that was heard."""
+    seconds: float
+    """How much of the run was followed."""
+    of_seconds: float
+
+
+class Follower:
+    """Follows one run."""
+
+    def __init__(self, steps: Steps, limit: Limit, policy: Policy, keys: Sequence[str], cost_max: int) -> None:
+        self._steps = steps
+        self._begun = next(each for each in steps.hub if isinstance(each, Begun))
+        base_ns = self._begun.wall_ns - self._begun.monotonic_ns
+        self._base_ns = base_ns
+        self._clock = HubsClock()
+        self._candidate = ""
+        self._hub = MemoryHub(clock=self._clock, new_name=lambda: self._candidate)
+        self._hub.lose_data()
+        self._ended = False
+        self._merges = self._compared = 0
+        self.watching = Watching()
+        terms = terms_of(
+            limit, policy, steps.terms["lease_ns"], steps.terms["capacity"], cost_max * steps.terms["unit"]
+        )
+        for key in keys:
+            binding = BoundKey(terms, self._begun.wall_ns, self.watching.run.accepted)
+            self.watching.watches.append(Watch(binding, LIMIT_NAME, key, base_ns))
+        self.watching.attach_hub(self._hub, self._hub, lambda: self._clock.wall_ns() - base_ns)
+        self._who: set[str] = set()
+
+    def follow(self) -> Followed:
+        """Follows the run until its end, a rejected step, or a step that the proof assumes away."""
+        steps, run = self._steps, self.watching.run
+        times = [own[0].t_ns for own in steps.of_processes] + [own[-1].t_ns for own in steps.of_processes]
+        first_ns, last_ns, now_ns = min(times), max(times), min(times)
+        for now_ns, step in heapq.merge(*self._timelines(), key=lambda each: each[0]):
+            if run.rejected or run.outside:
+                break
+            if isinstance(step, Step):
+                self._take(step)
+            elif isinstance(step, Merge):
+                self._merge(step)
+            else:
+                self._begin_or_end(step)
+        names = len({node for node, _ in steps.batches})
+        heard = sum(isinstance(each, Merge) and (each.node, each.sequence) in steps.answers for each in steps.hub)
+        merged = sum(isinstance(each, Merge) for each in steps.hub)
+        passed_s = (min(now_ns, last_ns) - first_ns) / SECOND_NS
+        return Followed(
+            run, names, self._merges, self._compared, merged - heard, passed_s, (last_ns - first_ns) / SECOND_NS
+        )
+
+    # ------------------------------------------------------------ the order of all steps
+
+    def _timelines(self) -> Iterator[list[tuple[int, Step | Merge | Begun | Ended]]]:
+        for own in self._steps.of_processes:
+            yield [(step.t_ns, step) for step in own]
+        timeline: list[tuple[int, Step | Merge | Begun | Ended]] = []
+        last_ns = 0
+        for each in self._steps.hub:
+            at_ns = moment_ns(each.hub_us, self._begun) if isinstance(each, Merge) else each.monotonic_ns
+            if isinstance(each, Merge):
+                which = each.node, each.sequence
+                sent_ns, _ = self._steps.batches.get(which, (0, None))
+                heard_ns, _ = self._steps.answers.get(which, (at_ns, None))
+                at_ns = min(max(at_ns, sent_ns + 1), heard_ns - 1)
+            last_ns = max(last_ns, at_ns)
+            timeline.append((last_ns, each))
+        yield timeline
+
+    # ------------------------------------------------------------ the steps
+
+    def _take(self, step: Step) -> None:
+        watching, facts = self.watching, step.facts
+        watching.note("passes", step.t_ns)
+        if step.what == ENDS:
+            for watch in watching.watches:
+                watching.note_of(watch, "ends", step.who)
+            return
+        for watch, fields in zip(watching.watches, facts["at"], strict=True):
+            at = Snapshot(*fields)
+            if not watch.knows(step.who):
+                watching.note_of(watch, "starts", step.who, at)
+            match step.what:
+                case "admits" if facts["key"] == watch.key:
+                    watching.note_of(watch, ADMITS, step.who, at, facts["cost"])
+                case "admits":
+                    pass
+                case "took":
+                    watching.note_of(watch, TOOK, step.who, at, facts.get("batch"))
+                case "heard":
+                    watching.note_of(watch, HEARD, step.who, at, facts["answer"])
+                case "gave_up":
+                    watching.note_of(watch, GAVE_UP, step.who, at)
+                case "leaves":
+                    watching.note_of(watch, "catches_up", step.who, at)
+                case other:
+                    raise ValueError(f"there is no step {other!r}")
+
+    def _begin_or_end(self, event: Begun | Ended) -> None:
+        if isinstance(event, Ended):
+            self._ended = True
+        elif self._ended:
+            self._ended = False
+            self._clock.now_us = (event.monotonic_ns + self._base_ns) // MICROSECOND_NS
+            self._hub.lose_data()
+
+    def _merge(self, merge: Merge) -> None:
+        which = merge.node, merge.sequence
+        _, batch = self._steps.batches.get(which, (0, merge.bare))
+        sent_ns, _ = self._steps.batches.get(which, (0, None))
+        heard_ns, heard = self._steps.answers.get(which, (None, None))
+        at_ns = moment_ns(merge.hub_us, self._begun)
+        if at_ns < sent_ns - APART_NS or (heard_ns is not None and at_ns > heard_ns + APART_NS):
+            self.watching.run.outside = JUMPS
+            return
+        self._clock.now_us, self._candidate = merge.hub_us, merge.candidate
+        answer = self._hub.merge(batch)
+        self._merges += 1
+        expected = Status.LAPSED if merge.lapsed else Status.MERGED
+        if answer.status is not expected or (heard is not None and not _equal(answer, heard)):
+            self.watching.run.rejected = (
+                f"the hub has answered {merge.node}, number {merge.sequence}, in another way than its definition:\n"
+                f"  {heard}\n  {answer}"
+            )
+        self._compared += heard is not None
+
+
+def _equal(one: Answer, other: Answer) -> bool:
+    return one._replace(cells=tuple(one.cells)) == other._replace(cells=tuple(other.cells))
+
+
+def follow(directory: Path, limit: Limit, policy: Policy, keys: Sequence[str], cost_max: int) -> Followed:
+    """Follows the run that was recorded in `directory`."""
+    return Follower(Steps.read(directory), limit, policy, keys, cost_max).follow()

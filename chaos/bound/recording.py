@@ -1,0 +1,136 @@
+"""Writes down the steps of a process's nodes, for the judge that compares them with the model (`following.py`)."""
+
+# Theory of operation.
+#
+# A step is a call by which a node changes: an admission, `Syncer.take`, `merged`, `failed` or `leave`. One lock of the
+# process is held during each of them and while its line is written, so lines are in the order of the steps. A line has
+# the node's state after the step (`Snapshot`) for each followed key. It is written before the batch is sent, so
+# whatever reached the hub has a line, also if the process was killed.
+#
+# In a forked child the agent has new syncers, which are hooked as well. All this reads fields that only the kernel in
+# Python shows.
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final
+
+from reconverge import Agent
+from reconverge.exchange.syncer import Syncer
+from reconverge.hub.report import Answer, Batch
+from reconverge.kernel.engine import COMPILED
+from reconverge.simulation.model.bound.snapshots import Looks
+from reconverge_sync.codec import encode_answer
+from reconverge_sync.mqtt.messages import write_batch
+
+STEPS: Final = "steps"
+"""How the names of files with steps begin."""
+ADMITS, TOOK, HEARD, GAVE_UP, LEAVES = "admits", "took", "heard", "gave_up", "leaves"
+
+
+class Together:
+    """The lock of a process under which its steps are made. A forked child has a new one, held by nobody."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._lock = RLock()  # a signal handler may decide in the middle of a step
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+TOGETHER: Final = Together()
+
+
+class StepRecorder:
+    """Writes down the steps of one agent, about the followed keys of one limit. Without such keys it does nothing."""
+
+    def __init__(self, directory: Path, node: int, agent: int, limit: str, keys: Sequence[str]) -> None:
+        assert not (keys and COMPILED)
+        self._directory = directory
+        self._node = node
+        self._agent = agent
+        self._limit = limit
+        self._keys = tuple(keys)
+        self._looks: dict[Syncer, list[Looks]] = {}
+        self._syncer: Syncer | None = None
+        self._unit = 1
+        self._file = (0, -1)
+        self.together: AbstractContextManager[object] = TOGETHER if keys else nullcontext()
+        """A context in which no other step is made."""
+
+    def attach(self, agent: Agent) -> None:
+        """Hooks into the exchanges of `agent`, also of those that it begins anew in a forked child."""
+        if not self._keys:
+            return
+        lifecycle: Any = agent._lifecycle  # noqa: SLF001  # what the model is compared with is the inside
+        begin = lifecycle.begin
+
+        def begins() -> None:
+            begin()
+            self._hook(lifecycle.syncers)
+
+        lifecycle.begin = begins
+        self._hook(lifecycle.syncers)
+
+    def admitted(self, key: str, cost: int, now_ns: int) -> None:
+        """Writes down that the agent has admitted a request; the caller is still in `together`."""
+        if key in self._keys and self._syncer is not None:
+            self._write(ADMITS, now_ns, self._syncer, key=key, cost=cost * self._unit)
+
+    def _hook(self, syncers: Sequence[Syncer]) -> None:
+        (syncer,) = syncers
+        table = syncer.kernel.tables[self._limit]
+        self._syncer, self._unit = syncer, table.unit
+        self._looks = {syncer: [Looks(syncer, self._limit, key) for key in self._keys]}
+        self._terms = {"lease_ns": syncer.kernel.lease_ns, "capacity": table.capacity, "unit": table.unit}
+        take, merged, failed, leave = syncer.take, syncer.merged, syncer.failed, syncer.leave
+
+        def leaves(now_ns: int) -> None:
+            with TOGETHER:
+                leave(now_ns)
+                self._write(LEAVES, now_ns, syncer)
+
+        def takes(now_ns: int) -> Batch | None:
+            with TOGETHER:
+                batch = take(now_ns)
+                facts = {} if batch is None else {"batch": write_batch(batch).hex()}
+                self._write(TOOK, now_ns, syncer, **facts)
+                return batch
+
+        def is_answered(batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
+            with TOGETHER:
+                merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
+                facts = {"sequence": batch.sequence, "sender": batch.node, "answer": encode_answer(answer).hex()}
+                self._write(HEARD, now_ns, syncer, **facts)
+
+        def fails(kind: str, *, now_ns: int) -> None:
+            with TOGETHER:
+                failed(kind, now_ns=now_ns)
+                self._write(GAVE_UP, now_ns, syncer)
+
+        syncer.take, syncer.merged = takes, is_answered  # type: ignore[method-assign]
+        syncer.failed, syncer.leave = fails, leaves  # type: ignore[method-assign]
+
+    def _write(self, step: str, now_ns: int, syncer: Syncer, **facts: object) -> None:
+        pid, file = self._file
+        if pid != os.getpid():
+            pid = os.getpid()
+            path = self._directory / f"{STEPS}-{self._node}.{pid}.{self._agent}.jsonl"
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self._file = pid, file
+            os.write(file, json.dumps(self._terms).encode() + b"\n")
+        at = [looks.look() for looks in self._looks[syncer]]
+        line = {"e": step, "t": now_ns, "at": at, **facts}
+        os.write(file, json.dumps(line, separators=(",", ":")).encode() + b"\n")

@@ -1,0 +1,48 @@
+"""Adapts scenarios of the catalogue to the model: the same faults and requests, with a limit that the model has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from chaos.deployments.deployment import BROKER, CLUSTER, REDIS, SENTINEL
+from chaos.scenarios.scenario import Scenario
+from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, Limit
+from reconverge.policies import choose
+from reconverge.simulation.model.bound.watching_hub import is_bound
+
+KINDS: Final = {"fixed": FIXED_WINDOW, "log": SLIDING_LOG, "slices": SLIDING_SLICES}
+POLICIES: Final = ("strict", "balanced")
+UNBOUND: Final = {
+    BROKER: "the ledger is at a member of the broker, whose merges are not recorded",
+    CLUSTER: "the ledger is on several servers, and only one is listened to",
+    SENTINEL: "a replica takes over with some of the data; the model knows a loss of all",
+}
+STORM: Final = "storm"
+
+
+def why_unbound(scenario: Scenario) -> str:
+    """Returns the reason why a scenario cannot be compared with the model; empty if it can."""
+    if scenario.deployment != REDIS:
+        return UNBOUND[scenario.deployment]
+    if scenario.replica:
+        return UNBOUND[SENTINEL]
+    if scenario.program == STORM:
+        return "a signal interrupts a decision that may have charged, before its step is written down"
+    return ""
+
+
+def bound(scenario: Scenario, kind: str, policy: str) -> Scenario:
+    """Returns a scenario with a limit of `kind` under `policy`, our fleet alone, and the kernel in Python."""
+    limit = Limit(scenario.limit.quota, scenario.limit.window, algorithm=KINDS[kind])
+    assert is_bound(limit, choose(policy))
+    return replace(
+        scenario,
+        bound=True,
+        limit=limit,
+        policy_name=policy,
+        cold_allowance=0.0,
+        pure_nodes=tuple(range(scenario.nodes)),
+        rivals=(),
+        expectations=(),
+    )

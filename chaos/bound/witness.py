@@ -1,0 +1,151 @@
+"""Writes down what a Redis runs, in its order, and reads from that which batches it has merged, and when."""
+
+# Theory of operation.
+#
+# Only the server knows in which order it has merged batches, and nobody else whether it has merged one whose answer was
+# lost. `MONITOR` prints every command, and those of scripts after the line of their script. A batch is merged if the
+# script writes the record of its node: that has the batch's sequence number and the hub's time. A script that fails, or
+# finds the batch outdated, writes none; for a name whose lease is over, it writes that the name is gone.
+#
+# A server that begins again listens to nodes only when the witness listens to it, so that no command is missed. A
+# killed server sends its last answers and the witness's last lines in one turn of its loop.
+
+from __future__ import annotations
+
+import ast
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgpack
+
+from chaos.names import OURS, SECRET
+from reconverge.clock import MICROSECOND_NS
+from reconverge.hub.report import Batch
+
+COMMANDS: Final = "commands"
+"""The name of the file with the commands that a server has run."""
+LISTENS, ENDED = b"listens", b"ended"
+"""How lines begin that the witness adds: the clocks when it began to listen, and the moment of the server's end."""
+MEASURED: Final = 20
+"""How often the two clocks are read, as the thread may be interrupted between both."""
+_PREFIX: Final = f"{OURS}:{{0}}:"
+_SHARED: Final = [f"{_PREFIX}{name}".encode() for name in ("meta", "nodes", "accounts")]
+_KEPT: Final = re.compile(
+    rb'^\S+ \[[^]]*\] (?i:"EVAL(?:SHA)?" "[^"]*" "[0-9]+" "META" "NODES" "ACCOUNTS"|"HSET" "(?:NODES|META" "stirred)")'
+    .replace(b"META", re.escape(_SHARED[0])).replace(b"NODES", re.escape(_SHARED[1]))
+    .replace(b"ACCOUNTS", re.escape(_SHARED[2]))
+)
+_ARGUMENT: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
+
+
+class Merge(NamedTuple):
+    """A batch that the server has merged, or whose node it takes for gone (`lapsed`)."""
+
+    node: str
+    sequence: int
+    hub_us: int
+    lapsed: bool
+    candidate: str
+    """The name of the server's data, if they begin with this batch."""
+    bare: Batch
+    """The batch without limits and cells."""
+
+
+class Begun(NamedTuple):
+    """The moment at which a server began, by the machine's two clocks; it has no data."""
+
+    monotonic_ns: int
+    wall_ns: int
+
+
+class Ended(NamedTuple):
+    """The moment at which a server ended, or its connection to the witness."""
+
+    monotonic_ns: int
+
+
+class Witness:
+    """Listens to one server after the other, by their unix socket, and writes down what they run."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = (directory / COMMANDS).open("ab", buffering=0)
+
+    def listen(self, address: Path) -> None:
+        """Listens to the server at `address` from now on, on a thread of its own."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(address))
+        lines = connection.makefile("rb")
+        for command in (b"AUTH " + SECRET.encode(), b"MONITOR"):
+            connection.sendall(command + b"\r\n")
+            answer = lines.readline()
+            if not answer.startswith(b"+OK"):
+                raise RuntimeError(f"the server does not let itself be watched: {answer!r}")
+        wall_ns, monotonic_ns = clocks()
+        self._file.write(b"%s %d %d\n" % (LISTENS, monotonic_ns, wall_ns))
+        threading.Thread(target=self._write_down, args=(connection, lines), name="witness", daemon=True).start()
+
+    def _write_down(self, connection: socket.socket, lines: Iterator[bytes]) -> None:
+        try:
+            for line in lines:
+                kept = line.removeprefix(b"+").rstrip()
+                if _KEPT.match(kept):
+                    self._file.write(kept + b"\n")
+        except OSError:
+            pass  # it was killed
+        self._file.write(b"%s %d\n" % (ENDED, time.monotonic_ns()))
+        connection.close()
+
+
+def clocks() -> tuple[int, int]:
+    """Returns the machine's wall time and its monotonic time of one moment, in nanoseconds."""
+    read: list[tuple[int, int, int]] = []
+    for _ in range(MEASURED):
+        before_ns, wall_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        read.append((after_ns - before_ns, wall_ns, before_ns + (after_ns - before_ns) // 2))
+    _, wall_ns, monotonic_ns = min(read)
+    return wall_ns, monotonic_ns
+
+
+def read_commands(path: Path) -> Iterator[Merge | Begun | Ended]:
+    """Yields what servers have done to the ledger, in their order, from the file of a witness."""
+    sent: Merge | None = None
+    for line in path.read_bytes().splitlines():
+        first, *rest = line.split(b" ", 3)
+        if first == LISTENS:
+            yield Begun(*map(int, rest))
+            continue
+        if first == ENDED:
+            yield Ended(int(rest[0]))
+            continue
+        words = [ast.literal_eval(f'b"{found.decode()}"') for found in _ARGUMENT.findall(line)]
+        if words[0].upper().startswith(b"EVAL"):
+            sent = _sent(words)
+        elif sent is not None and words[1] == _SHARED[1]:
+            hub_us, sequence, *_ = map(int, msgpack.unpackb(words[3]))
+            if sequence == sent.sequence:
+                yield sent._replace(hub_us=hub_us)
+                sent = None
+        elif sent is not None:  # the record was that of the node's last batch
+            yield sent._replace(hub_us=int(words[3]), lapsed=True)
+            sent = None
+
+
+def _sent(words: list[bytes]) -> Merge:
+    """Returns the batch in a call of the script, as yet without the moment at which the server merges it."""
+    _, node, account, number, generation, candidate, new, interval_us, lease_us, leaving, _, heard_us = (
+        msgpack.unpackb(words[3 + int(words[2])])
+    )
+    if new:
+        raise ValueError(f"the batch number {number} of {node} says that the data are certainly new, as at no Redis")
+    bare = Batch(node, account, 0, number, generation, interval_us, lease_us, leaving != 0, (), (), heard_us)
+    return Merge(node, number, 0, False, candidate, bare)
+
+
+def moment_ns(hub_us: int, begun: Begun) -> int:
+    """Returns a moment of the server's clock by the machine's monotonic clock."""
+    return hub_us * MICROSECOND_NS - begun.wall_ns + begun.monotonic_ns
