@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.planted.catalogue import FAULTS
-from bench.planted.finders import CHAOS, FINDERS
+from bench.planted.finders import FINDERS, SLOW
 from bench.planted.page import Kept, KeptOutcome, keep, kept, page
 from bench.planted.trying import NOT_TRIED, planted, try_both
 
@@ -19,7 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.planted", description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help="by name; all by default")
     parser.add_argument("--list", action="store_true", help="only print the faults, with what each makes wrong")
-    parser.add_argument("--finder", choices=FINDERS, action="append", help="by default all but chaos, which is slow")
+    parser.add_argument(
+        "--finder", choices=FINDERS, action="append", help="by default all but those of chaos, which are slow"
+    )
     parser.add_argument(
         "--seconds", type=float, default=300.0, help="of processor time, for each finder (default: %(default)s)"
     )
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that finders end with it
     first, parts = map(int, options.part.split("/"))
     chosen = [fault for fault in FAULTS if fault.name in (options.faults or names)][first - 1 :: parts]
-    finders = options.finder or [finder for finder in FINDERS if finder != CHAOS]
+    finders = options.finder or [finder for finder in FINDERS if finder not in SLOW]
     found: Kept = {} if options.results is None else kept(options.results)
     for fault in chosen:
         with planted(fault) as root:

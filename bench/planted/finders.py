@@ -8,6 +8,7 @@ from random import SystemRandom
 from typing import Final, NamedTuple
 
 from bench.planted.fault import PlantedFault
+from chaos.bound.scenarios import KINDS
 from reconverge.simulation.model.bound.runs import WALK
 from reconverge.simulation.model.bound.small_cases import SMALL
 
@@ -17,14 +18,18 @@ MACHINES: Final = "state machines"
 MODEL: Final = "model"
 BINDING: Final = "binding"
 CHAOS: Final = "chaos"
-FINDERS: Final = (EXPLORATION, FUZZ, MACHINES, MODEL, BINDING, CHAOS)
+BOUND_CHAOS: Final = "bound chaos"
+FINDERS: Final = (EXPLORATION, FUZZ, MACHINES, MODEL, BINDING, CHAOS, BOUND_CHAOS)
 """All finders, in the order of the table's columns."""
+SLOW: Final = (CHAOS, BOUND_CHAOS)
 
 MACHINES_FILES: Final = ("tests/protocol/test_protocol.py", "tests/protocol/test_slots.py")
 RECKLESS_FILES: Final = ("tests/protocol/test_reckless.py",)
 """The state machines in which silence has absurd constants."""
 SEEDS: Final = 100_000
 """More seeds than the fuzz can try in the time."""
+ANY_CHAOS: Final = "partition-one"
+"""The scenario of chaos whose steps are followed if a fault names none."""
 NO_BOUND: Final = str(10**9)
 """A bound that no search reaches: the search ends with the time, or with a fault."""
 
@@ -67,4 +72,8 @@ def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
     if finder == CHAOS and fault.chaos:
         words = (*python, "chaos", "run", fault.chaos)
         return FinderCommand(words, re.compile(r"^.+ BROKEN: .+", re.MULTILINE), again=True, by_clock=True)
+    if finder == BOUND_CHAOS and fault.modelled and fault.case.kind in KINDS:
+        words = (*python, "chaos", "bind", fault.chaos or ANY_CHAOS, "--limit", fault.case.kind)
+        words += ("--policy", fault.case.policy.removesuffix(" at nodes"))
+        return FinderCommand(words, re.compile(r"^REJECTED: .+", re.MULTILINE), again=True, by_clock=True)
     return None

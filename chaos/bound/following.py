@@ -1,5 +1,4 @@
-"""Follows a recorded chaos run step by step: each must be a step of the model that is proved. Does no I/O but reading.
-"""
+"""Follows a recorded chaos run step by step: each must be a step of the model that is proved. Only reads files."""
 
 # Theory of operation.
 #
@@ -38,6 +37,8 @@ from reconverge_sync.memory import MemoryHub
 from reconverge_sync.mqtt.messages import read_batch
 
 ENDS: Final = "ends"
+ARGUMENTS: Final = {ADMITS: ("cost",), TOOK: ("batch",), HEARD: ("answer",), GAVE_UP: (), LEAVES: ()}
+"""The facts of each step that the watch of a key needs."""
 JUMPS: Final = "the hub's clock jumps"
 """What the proof assumes not to happen; the binding of simulations meets it in the hub's windows."""
 APART_NS: Final = 20 * MILLISECOND_NS
@@ -48,7 +49,7 @@ class Step(NamedTuple):
     """A step of a node, as its process has written it down."""
 
     t_ns: int
-    who: str
+    node: str
     number: int
     """The place of the step among those of its process."""
     what: str
@@ -75,7 +76,7 @@ class Steps:
             steps.add(path.stem.removeprefix(f"{STEPS}-"), path.read_text().splitlines())
         return steps
 
-    def add(self, who: str, lines: Sequence[str]) -> None:
+    def add(self, node: str, lines: Sequence[str]) -> None:
         """Adds what one agent in one process has written: its terms, and then its steps."""
         if not lines:
             return
@@ -86,16 +87,16 @@ class Steps:
             except json.JSONDecodeError:
                 break  # the process was killed in the middle of it
             last_ns = max(last_ns, facts["t"])
-            step = Step(last_ns, who, number, facts["e"], facts)
+            step = Step(last_ns, node, number, facts["e"], facts)
             own.append(step)
-            if "batch" in facts:
+            if facts.get("batch") is not None:
                 batch = facts["batch"] = read_batch(bytes.fromhex(facts["batch"]), shard=0)
                 self.batches[batch.node, batch.sequence] = last_ns, batch
             if "answer" in facts:
                 answer = facts["answer"] = decode_answer(bytes.fromhex(facts["answer"]))
                 self.answers[facts["sender"], facts["sequence"]] = last_ns, answer
         if own:
-            own.append(Step(last_ns, who, len(lines), ENDS, {}))
+            own.append(Step(last_ns, node, len(lines), ENDS, {}))
             self.of_processes.append(own)
 
 
@@ -141,7 +142,8 @@ class Follower:
         self._hub = MemoryHub(clock=self._clock, new_name=lambda: self._candidate)
         self._hub.lose_data()
         self._ended = False
-        self._merges = self._compared = 0
+        self._merged: set[tuple[str, int]] = set()
+        self._compared = 0
         self.watching = Watching()
         terms = terms_of(
             limit, policy, steps.terms["lease_ns"], steps.terms["capacity"], cost_max * steps.terms["unit"]
@@ -150,16 +152,16 @@ class Follower:
             binding = BoundKey(terms, self._begun.wall_ns, self.watching.run.accepted)
             self.watching.watches.append(Watch(binding, LIMIT_NAME, key, base_ns))
         self.watching.attach_hub(self._hub, self._hub, lambda: self._clock.wall_ns() - base_ns)
-        self._who: set[str] = set()
 
     def follow(self) -> Followed:
         """Follows the run until its end, a rejected step, or a step that the proof assumes away."""
         steps, run = self._steps, self.watching.run
         times = [own[0].t_ns for own in steps.of_processes] + [own[-1].t_ns for own in steps.of_processes]
         first_ns, last_ns, now_ns = min(times), max(times), min(times)
-        for now_ns, step in heapq.merge(*self._timelines(), key=lambda each: each[0]):
+        for at_ns, step in heapq.merge(*self._timelines(), key=lambda each: each[0]):
             if run.rejected or run.outside:
                 break
+            now_ns = at_ns
             if isinstance(step, Step):
                 self._take(step)
             elif isinstance(step, Merge):
@@ -167,12 +169,10 @@ class Follower:
             else:
                 self._begin_or_end(step)
         names = len({node for node, _ in steps.batches})
-        heard = sum(isinstance(each, Merge) and (each.node, each.sequence) in steps.answers for each in steps.hub)
-        merged = sum(isinstance(each, Merge) for each in steps.hub)
+        unheard = len(self._merged & steps.batches.keys() - steps.answers.keys())
         passed_s = (min(now_ns, last_ns) - first_ns) / SECOND_NS
-        return Followed(
-            run, names, self._merges, self._compared, merged - heard, passed_s, (last_ns - first_ns) / SECOND_NS
-        )
+        of_s = (last_ns - first_ns) / SECOND_NS
+        return Followed(run, names, len(self._merged), self._compared, unheard, passed_s, of_s)
 
     # ------------------------------------------------------------ the order of all steps
 
@@ -199,27 +199,24 @@ class Follower:
         watching.note("passes", step.t_ns)
         if step.what == ENDS:
             for watch in watching.watches:
-                watching.note_of(watch, "ends", step.who)
+                watching.note_of(watch, "ends", step.node)
             return
         for watch, fields in zip(watching.watches, facts["at"], strict=True):
             at = Snapshot(*fields)
-            if not watch.knows(step.who):
-                watching.note_of(watch, "starts", step.who, at)
-            match step.what:
-                case "admits" if facts["key"] == watch.key:
-                    watching.note_of(watch, ADMITS, step.who, at, facts["cost"])
-                case "admits":
-                    pass
-                case "took":
-                    watching.note_of(watch, TOOK, step.who, at, facts.get("batch"))
-                case "heard":
-                    watching.note_of(watch, HEARD, step.who, at, facts["answer"])
-                case "gave_up":
-                    watching.note_of(watch, GAVE_UP, step.who, at)
-                case "leaves":
-                    watching.note_of(watch, "catches_up", step.who, at)
-                case other:
-                    raise ValueError(f"there is no step {other!r}")
+            if not watch.knows(step.node):
+                watching.note_of(watch, "starts", step.node, at)
+            if step.what == ADMITS and facts["key"] != watch.key:
+                continue
+            if step.what == HEARD:
+                self._look_for_merge(facts)
+            watching.note_of(watch, step.what, step.node, at, *(facts[of] for of in ARGUMENTS[step.what]))
+
+    def _look_for_merge(self, heard: dict[str, Any]) -> None:
+        which = heard["sender"], heard["sequence"]
+        if heard["answer"].status is Status.MERGED and which not in self._merged:
+            self.watching.run.rejected = self.watching.run.rejected or (
+                f"{which[0]} has heard an answer to its batch {which[1]}, which the server has not merged before"
+            )
 
     def _begin_or_end(self, event: Begun | Ended) -> None:
         if isinstance(event, Ended):
@@ -240,7 +237,7 @@ class Follower:
             return
         self._clock.now_us, self._candidate = merge.hub_us, merge.candidate
         answer = self._hub.merge(batch)
-        self._merges += 1
+        self._merged.add(which)
         expected = Status.LAPSED if merge.lapsed else Status.MERGED
         if answer.status is not expected or (heard is not None and not _equal(answer, heard)):
             self.watching.run.rejected = (

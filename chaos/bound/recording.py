@@ -30,7 +30,8 @@ from reconverge_sync.mqtt.messages import write_batch
 
 STEPS: Final = "steps"
 """How the names of files with steps begin."""
-ADMITS, TOOK, HEARD, GAVE_UP, LEAVES = "admits", "took", "heard", "gave_up", "leaves"
+ADMITS, TOOK, HEARD, GAVE_UP, LEAVES = "admits", "took", "heard", "gave_up", "catches_up"
+"""The kinds of steps, by the names of the methods of a `NodeWatch`."""
 
 
 class Together:
@@ -79,17 +80,18 @@ class StepRecorder:
 
         def begins() -> None:
             begin()
-            self._hook(lifecycle.syncers)
+            self.hook(lifecycle.syncers)
 
         lifecycle.begin = begins
-        self._hook(lifecycle.syncers)
+        self.hook(lifecycle.syncers)
 
     def admitted(self, key: str, cost: int, now_ns: int) -> None:
         """Writes down that the agent has admitted a request; the caller is still in `together`."""
         if key in self._keys and self._syncer is not None:
             self._write(ADMITS, now_ns, self._syncer, key=key, cost=cost * self._unit)
 
-    def _hook(self, syncers: Sequence[Syncer]) -> None:
+    def hook(self, syncers: Sequence[Syncer]) -> None:
+        """Hooks into the only syncer of an agent."""
         (syncer,) = syncers
         table = syncer.kernel.tables[self._limit]
         self._syncer, self._unit = syncer, table.unit
@@ -105,8 +107,7 @@ class StepRecorder:
         def takes(now_ns: int) -> Batch | None:
             with TOGETHER:
                 batch = take(now_ns)
-                facts = {} if batch is None else {"batch": write_batch(batch).hex()}
-                self._write(TOOK, now_ns, syncer, **facts)
+                self._write(TOOK, now_ns, syncer, batch=None if batch is None else write_batch(batch).hex())
                 return batch
 
         def is_answered(batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:

@@ -35,7 +35,7 @@ def why_unbound(scenario: Scenario) -> str:
 def bound(scenario: Scenario, kind: str, policy: str) -> Scenario:
     """Returns a scenario with a limit of `kind` under `policy`, our fleet alone, and the kernel in Python."""
     limit = Limit(scenario.limit.quota, scenario.limit.window, algorithm=KINDS[kind])
-    assert is_bound(limit, choose(policy))
+    assert is_bound(limit, choose(policy, cold_allowance=0.0))
     return replace(
         scenario,
         bound=True,

@@ -33,13 +33,13 @@ LISTENS, ENDED = b"listens", b"ended"
 """How lines begin that the witness adds: the clocks when it began to listen, and the moment of the server's end."""
 MEASURED: Final = 20
 """How often the two clocks are read, as the thread may be interrupted between both."""
-_PREFIX: Final = f"{OURS}:{{0}}:"
-_SHARED: Final = [f"{_PREFIX}{name}".encode() for name in ("meta", "nodes", "accounts")]
+_SHARED: Final = [f"{OURS}:{{0}}:{name}".encode() for name in ("meta", "nodes", "accounts")]
+_META, _NODES, _ACCOUNTS = map(re.escape, _SHARED)
 _KEPT: Final = re.compile(
-    rb'^\S+ \[[^]]*\] (?i:"EVAL(?:SHA)?" "[^"]*" "[0-9]+" "META" "NODES" "ACCOUNTS"|"HSET" "(?:NODES|META" "stirred)")'
-    .replace(b"META", re.escape(_SHARED[0])).replace(b"NODES", re.escape(_SHARED[1]))
-    .replace(b"ACCOUNTS", re.escape(_SHARED[2]))
+    rb'\S+ \[[^]]*\] "(?:EVAL(?:SHA)?" "(?:[^"\\]|\\.)*" "[0-9]+" "%b" "%b" "%b"|HSET" "(?:%b|%b" "stirred)")'
+    % (_META, _NODES, _ACCOUNTS, _NODES, _META)
 )
+"""The pattern of the commands that are kept: calls of the script, and what it writes of nodes."""
 _ARGUMENT: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 
 
@@ -123,7 +123,7 @@ def read_commands(path: Path) -> Iterator[Merge | Begun | Ended]:
             yield Ended(int(rest[0]))
             continue
         words = [ast.literal_eval(f'b"{found.decode()}"') for found in _ARGUMENT.findall(line)]
-        if words[0].upper().startswith(b"EVAL"):
+        if words[0].startswith(b"EVAL"):
             sent = _sent(words)
         elif sent is not None and words[1] == _SHARED[1]:
             hub_us, sequence, *_ = map(int, msgpack.unpackb(words[3]))
@@ -137,13 +137,13 @@ def read_commands(path: Path) -> Iterator[Merge | Begun | Ended]:
 
 def _sent(words: list[bytes]) -> Merge:
     """Returns the batch in a call of the script, as yet without the moment at which the server merges it."""
-    _, node, account, number, generation, candidate, new, interval_us, lease_us, leaving, _, heard_us = (
-        msgpack.unpackb(words[3 + int(words[2])])
+    _, node, account, number, generation, candidate, new, interval_us, lease_us, leaving, _, heard_us = msgpack.unpackb(
+        words[3 + int(words[2])]
     )
     if new:
         raise ValueError(f"the batch number {number} of {node} says that the data are certainly new, as at no Redis")
     bare = Batch(node, account, 0, number, generation, interval_us, lease_us, leaving != 0, (), (), heard_us)
-    return Merge(node, number, 0, False, candidate, bare)
+    return Merge(node, number, hub_us=0, lapsed=False, candidate=candidate, bare=bare)
 
 
 def moment_ns(hub_us: int, begun: Begun) -> int:

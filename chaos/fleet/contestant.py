@@ -240,15 +240,15 @@ class Ours:
 
     def decide(self, key: str, cost: int) -> Verdict:
         """Decides a request. It refuses within another decision about the same limit, as `allow` does."""
-        try:
-            with self._steps.together:
-                now_ns = self._clock.monotonic_ns()
+        with self._steps.together:
+            now_ns = self._clock.monotonic_ns()
+            try:
                 verdict = self._login.control.table.decide(key, cost, now_ns)
-                if verdict.allowed:
-                    self._steps.admitted(key, cost, now_ns)
+            except Reentry:
+                return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
+            if verdict.allowed:
+                self._steps.admitted(key, cost, now_ns)
             return verdict
-        except Reentry:
-            return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
 
     async def ask(self, key: str, cost: int) -> Verdict:
         """Decides a request, and asks in doubt. The agent must live in the running loop."""

@@ -43,6 +43,7 @@ def plan_of(directory: Path, keys_max: int) -> Plan:
         seed=7,
         obeys=False,
         agents=1,
+        followed=(),
         load_ns=0,
         requests=(),
     )

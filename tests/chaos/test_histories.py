@@ -210,6 +210,7 @@ def test_a_plan_travels_unchanged() -> None:
         seed=7,
         obeys=True,
         agents=1,
+        followed=(),
         load_ns=5,
         requests=(Request(3, "\ud800\n", 2),),
     )

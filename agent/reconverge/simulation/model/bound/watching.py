@@ -14,7 +14,7 @@
 # Between two calls a node changes by time alone: it enters a window, and charges expire. Any other change between calls
 # is rejected.
 #
-# `who` is any value by which the caller tells nodes apart, also when their names change. `at` is a node's state after
+# `node` is any value by which the caller tells nodes apart, also when their names change. `at` is a node's state after
 # the step that is reported (`snapshots.py`).
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ class NodeWatch:
 
     # ------------------------------------------------------------ nodes
 
-    def knows(self, who: Hashable) -> bool:
+    def knows(self, node: Hashable) -> bool:
         """Returns whether a node has a name that is followed."""
-        return who in self._names
+        return node in self._names
 
-    def starts(self, who: Hashable, at: Snapshot) -> None:
+    def starts(self, node: Hashable, at: Snapshot) -> None:
         """Notes that a node has started under a new name."""
-        self._names[who] = self.binding.begin(at.node)
+        self._names[node] = self.binding.begin(at.node)
 
-    def ends(self, who: Hashable) -> None:
+    def ends(self, node: Hashable) -> None:
         """Notes that a process, or the use of its name, has ended."""
-        name = self._names.pop(who)
+        name = self._names.pop(node)
         name.of_node = False
         if is_known(name.any_scene.node.alive):
             self.binding.step(name, "a name ends")
 
-    def _read(self, who: Hashable, at: Snapshot) -> Values:
+    def _read(self, node: Hashable, at: Snapshot) -> Values:
         """Returns the fields of the model read from a node's cell; allowances are 0 if its lease is over."""
-        before = self._names[who].any_scene.node
+        before = self._names[node].any_scene.node
         if at.heard:
-            self._heard.add(who)
+            self._heard.add(node)
         if not at.cell:
             return {
                 "node.window": value_of(before.window),
@@ -109,13 +109,13 @@ class NodeWatch:
         """Notes that time has passed until `now_ns`, by the nodes' clock."""
         self.binding.passes(now_ns + self._base_ns)
 
-    def catches_up(self, who: Hashable, at: Snapshot, used: int | None = None, *, lowers: bool = True) -> Values:
+    def catches_up(self, node: Hashable, at: Snapshot, used: int | None = None, *, lowers: bool = True) -> Values:
         """Makes the model's steps that a node has made by itself since the last one. Returns the amounts in its cell.
 
         `used` is the use at which to stop, None for the present one; without `lowers`, amounts that the node has
         lowered are left to the next step.
         """
-        name, binding, seen = self._names[who], self.binding, self._read(who, at)
+        name, binding, seen = self._names[node], self.binding, self._read(node, at)
         wanted = seen["node.used"] if used is None else used
         window = int(seen["node.window"])
         if window > value_of(name.any_scene.node.window):
@@ -130,24 +130,24 @@ class NodeWatch:
         if wanted < value_of(name.any_scene.node.used):
             binding.step(name, "a node gives back", {"node.used": wanted})
         elif wanted > value_of(name.any_scene.node.used):
-            if at.cell in (0, self._cells.get(who)):
+            if at.cell in (0, self._cells.get(node)):
                 binding.reject(name, "use rises by itself", seen)
             binding.step(name, "a node settles for more", {"node.used": wanted})  # it remembers the key
-        self._cells[who] = at.cell
+        self._cells[node] = at.cell
         held = {of: seen[of] for of in ("node.allowance", "node.base", "node.overdraft")}
-        node = name.any_scene.node
-        if lowers and (node.allowance, node.base, node.overdraft) != tuple(map(Constant, held.values())):
-            now = (value_of(node.allowance), value_of(node.base), value_of(node.overdraft))
+        its = name.any_scene.node
+        if lowers and (its.allowance, its.base, its.overdraft) != tuple(map(Constant, held.values())):
+            now = (value_of(its.allowance), value_of(its.base), value_of(its.overdraft))
             if now != tuple(held.values()):
                 binding.step(name, LOWERS, held)
         return seen
 
-    def admits(self, who: Hashable, at: Snapshot, cost: int) -> None:
+    def admits(self, node: Hashable, at: Snapshot, cost: int) -> None:
         """Makes the model's step of a node that has just charged a request."""
-        name = self._names[who]
+        name = self._names[node]
         if not at.cell:
             return  # the node had no room for the key, and charged elsewhere
-        self.catches_up(who, at, at.used - cost, lowers=False)
+        self.catches_up(node, at, at.used - cost, lowers=False)
         if value_of(name.any_scene.node.window) not in name.scenes:
             raise OutsideAssumption("a node's clock is behind by two windows")
         within = self.binding.terms.strict or self.binding.can(
@@ -156,24 +156,24 @@ class NodeWatch:
         action = "a node admits a request" if within else "a node goes beyond its allowance"
         self.binding.step(name, action, {"node.used": at.used})
 
-    def took(self, who: Hashable, at: Snapshot, batch: Batch | None) -> None:
+    def took(self, node: Hashable, at: Snapshot, batch: Batch | None) -> None:
         """Makes the model's step of a node that sends `batch`; `batch` is None if the node has nothing to report."""
-        if at.node != self._names[who].title:
-            self._wrote.pop(who, None)
-            self._renames(who, at)
-        elif self._wrote.get(who) is not None and (batch is None or self._wrote[who] != batch.sequence):
-            self.gave_up(who, at)
+        if at.node != self._names[node].title:
+            self._wrote.pop(node, None)
+            self._renames(node, at)
+        elif self._wrote.get(node) is not None and (batch is None or self._wrote[node] != batch.sequence):
+            self.gave_up(node, at)
         if batch is None:
-            self.catches_up(who, at)
+            self.catches_up(node, at)
             return
-        name, report = self._names[who], self._report(batch)
-        self._wrote[who] = batch.sequence
+        name, report = self._names[node], self._report(batch)
+        self._wrote[node] = batch.sequence
         if report is None:
-            self.catches_up(who, at)
+            self.catches_up(node, at)
             self.binding.step(name, "a node sends of other keys", {"errand.leaves": batch.leaving})
             return
         last = batch.leaving or report.forgotten
-        seen = self.catches_up(who, at, report.current, lowers=False)
+        seen = self.catches_up(node, at, report.current, lowers=False)
         action = "a node leaves" if batch.leaving else "a node forgets the key" if report.forgotten else "a node sends"
         held: Values
         if last:
@@ -182,14 +182,14 @@ class NodeWatch:
             held = {of: seen[of] for of in seen if of != "node.window"}
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
 
-    def _renames(self, who: Hashable, at: Snapshot) -> None:
+    def _renames(self, node: Hashable, at: Snapshot) -> None:
         """Makes the steps by which a node's new name takes over use that was not reported under its old name."""
-        self.ends(who)
-        self.starts(who, at)
-        used = self._read(who, at)["node.used"]
-        self._cells[who] = at.cell
+        self.ends(node)
+        self.starts(node, at)
+        used = self._read(node, at)["node.used"]
+        self._cells[node] = at.cell
         if used:
-            name, window = self._names[who], int(self._read(who, at)["node.window"])
+            name, window = self._names[node], int(self._read(node, at)["node.window"])
             if window > value_of(name.any_scene.node.window):
                 self.binding.reach(window)
                 self.binding.step(name, "a node enters a window", {"node.window": window})
@@ -210,33 +210,33 @@ class NodeWatch:
             f"{place}.used": report.current,
         }
 
-    def heard(self, who: Hashable, at: Snapshot, answer: Answer) -> None:
+    def heard(self, node: Hashable, at: Snapshot, answer: Answer) -> None:
         """Makes the model's step of a node to which the hub's answer has come."""
         if answer.status is Status.STALE:
             return  # `gave_up` follows
-        name, binding = self._names[who], self.binding
-        self._wrote.pop(who, None)
+        name, binding = self._names[node], self.binding
+        self._wrote.pop(node, None)
         if answer.status is Status.LAPSED:
             binding.step(name, "a node gives up its batch", {"late.there": value_of(name.any_scene.late.there)})
-            self._renames(who, at)
+            self._renames(node, at)
             return
         if not is_known(name.any_scene.node.alive):
-            self._renames(who, at)
+            self._renames(node, at)
             return
         if name in self.outlived:
             raise OutsideAssumption("an answer from before a loss of data arrives after the wait")
         own = is_known(name.any_scene.answer.there)
-        seen = self.catches_up(who, at, lowers=not own)
+        seen = self.catches_up(node, at, lowers=not own)
         seen = {of: value for of, value in seen.items() if of not in ("node.window", "node.used")}
         action = "a node hears an answer" if own else "a node hears of other keys"
         binding.step(name, action, {**seen, "node.until": self._until(at)})
 
-    def gave_up(self, who: Hashable, at: Snapshot) -> None:
+    def gave_up(self, node: Hashable, at: Snapshot) -> None:
         """Makes the model's step of a node that has given up its batch, which may still arrive."""
-        name, scene = self._names[who], self._names[who].any_scene
-        self._read(who, at)
+        name, scene = self._names[node], self._names[node].any_scene
+        self._read(node, at)
         self.outlived.discard(name)
-        sequence = self._wrote.pop(who, None)
+        sequence = self._wrote.pop(node, None)
         if sequence is None:
             return
         if is_known(scene.flight.there):

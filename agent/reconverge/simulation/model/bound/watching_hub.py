@@ -280,7 +280,7 @@ class Watch(NodeWatch):
 
     def loses_data(self) -> None:
         """Makes the model's step of a hub that has lost its data."""
-        fresh = {name: not (who in self._heard or self._is_answered(name)) for who, name in self._names.items()}
+        fresh = {name: not (node in self._heard or self._is_answered(name)) for node, name in self._names.items()}
         knows = {name: each and is_known(name.any_scene.node.knows) for name, each in fresh.items()}
         self.binding.loses_data(knows)
 

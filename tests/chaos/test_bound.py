@@ -1,0 +1,278 @@
+"""Goal: what chaos runs have recorded is followed step by step by the model, and a fault in it is found.
+
+Method: nodes of a small world write down their steps as a chaos run's do, and their hub what it merges; then single
+steps are made wrong. One scenario with real processes and a real Redis is followed whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.__main__ import main
+from chaos.bound.following import JUMPS, Followed, Follower, Steps
+from chaos.bound.recording import STEPS, StepRecorder
+from chaos.bound.scenarios import KINDS, POLICIES, bound, why_unbound
+from chaos.bound.witness import COMMANDS, Begun, Ended, Merge, read_commands
+from chaos.faults.fault import Killed
+from chaos.names import LIMIT_NAME, OURS
+from chaos.requirements import missing
+from chaos.scenarios.catalogue import NAMES, scenario_of
+from chaos.scenarios.scenario import Spell
+from chaos.supervisor import run
+from reconverge.clock import MICROSECOND_NS, SECOND_NS, ManualClock
+from reconverge.hub.report import Answer, Batch, Status
+from reconverge.kernel.engine import COMPILED
+from reconverge.kernel.reporting import cell_reports
+from reconverge.limit import FIXED_WINDOW, Limit
+from reconverge.policies import STRICT
+from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
+from reconverge.simulation.model.bound.watching_hub import is_bound
+from reconverge_sync.memory import MemoryHub
+from tests.chaos.test_chaos import SEED, needs, shortened
+
+in_python = pytest.mark.skipif(COMPILED, reason="the compiled kernel does not show what its objects hold")
+
+KEY = "ada"
+LIMIT = Limit(8, 1.0, algorithm=FIXED_WINDOW)
+LEARNT_S = 3.0
+"""The seconds in which a hub learns that no node holds anything from before its data began."""
+SETTLING = 3
+"""The number of exchanges of both nodes after which each has a part of the limit."""
+
+
+class RecordedWorld:
+    """Two nodes and a hub in memory, which write down what they do as the processes of a chaos run do."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = ManualClock(START_S)
+        self.directory = directory
+        self.hub = MemoryHub(clock=self.clock)
+        self.hub.lose_data()
+        self.done: list[Merge | Begun | Ended] = [Begun(self.clock.monotonic_ns(), self.clock.wall_ns())]
+        self.admitted = 0
+        self._merges(Batch("observer", "observer", 0, 1, "", 1, SECOND_NS // MICROSECOND_NS, True, (), ()))
+        self.clock.advance(LEARNT_S)
+        self.nodes = [SmallNode(self.clock) for _ in range(2)]
+        self.tables = [node.limit(LIMIT, STRICT, LIMIT_NAME) for node in self.nodes]
+        self.recorders = [StepRecorder(directory, number, 0, LIMIT_NAME, [KEY]) for number in range(2)]
+        for node, recorder in zip(self.nodes, self.recorders, strict=True):
+            recorder.hook(node.syncers)
+
+    def hits(self, number: int, times: int = 1) -> None:
+        """A node decides requests."""
+        for _ in range(times):
+            now_ns = self.clock.monotonic_ns()
+            if self.tables[number].decide(KEY, 1, now_ns).allowed:
+                self.recorders[number].admitted(KEY, 1, now_ns)
+                self.admitted += 1
+
+    def exchanges(self, number: int, *, heard: bool = True) -> None:
+        """A node exchanges with the hub, whose answer may be lost."""
+        syncer = self.nodes[number].syncer
+        self.clock.advance(INTERVAL_NS / SECOND_NS)
+        sent_ns = self.clock.monotonic_ns()
+        batch = syncer.take(sent_ns)
+        if batch is None:
+            return
+        self.clock.advance(0.001)
+        answer = self._merges(batch)
+        self.clock.advance(0.001)
+        if heard:
+            syncer.merged(batch, answer, sent_ns=sent_ns, now_ns=self.clock.monotonic_ns())
+        else:
+            syncer.failed("timeout", now_ns=self.clock.monotonic_ns())
+
+    def _merges(self, batch: Batch) -> Answer:
+        answer = self.hub.merge(batch)
+        bare, lapsed = batch._replace(limits=(), cells=()), answer.status is Status.LAPSED
+        self.done.append(Merge(batch.node, batch.sequence, answer.hub_us, lapsed, answer.generation, bare))
+        return answer
+
+    def loses_data(self) -> None:
+        """The server is killed, and begins again."""
+        self.done.append(Ended(self.clock.monotonic_ns()))
+        self.hub.lose_data()
+        self.done.append(Begun(self.clock.monotonic_ns(), self.clock.wall_ns()))
+
+    def lives(self) -> None:
+        """Nodes hit their limit, an answer is lost, and then the hub's data."""
+        for _ in range(SETTLING):
+            for number in range(2):
+                self.hits(number)
+                self.exchanges(number)
+        self.hits(0, 2 * LIMIT.quota)
+        self.exchanges(0, heard=False)
+        self.exchanges(0)
+        self.loses_data()
+        for number in (0, 1, 0, 1):
+            self.exchanges(number)
+            self.hits(number, LIMIT.quota)
+
+    def steps(self) -> Steps:
+        """All that was written down."""
+        steps = Steps(hub=list(self.done))
+        for path in sorted(self.directory.glob(f"{STEPS}-*")):
+            steps.add(path.stem, path.read_text().splitlines())
+        return steps
+
+
+def followed(steps: Steps) -> Followed:
+    """How far the model allows these steps."""
+    return Follower(steps, LIMIT, STRICT, [KEY], 1).follow()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> RecordedWorld:
+    return RecordedWorld(tmp_path)
+
+
+@in_python
+def test_recorded_steps_are_steps_of_the_model(world: RecordedWorld) -> None:
+    """Every step of the nodes and of the hub is accepted, to the end, beyond a lost answer and a loss of data."""
+    world.lives()
+
+    outcome = followed(world.steps())
+    accepted = outcome.run.accepted
+    assert ("", "") == (outcome.run.rejected, outcome.run.outside)
+    assert world.admitted == accepted["a node admits a request"] > LIMIT.quota // 2
+    assert accepted["a node gives up its batch"] == outcome.lost_answers == 1
+    assert accepted["the hub loses its data"] == 1
+    assert outcome.seconds == outcome.of_seconds
+
+
+def _admits_more(patch: pytest.MonkeyPatch, world: RecordedWorld) -> None:
+    patch.setattr("reconverge.kernel.table.slow_path.spare_of", lambda *_: 1)
+    world.lives()
+
+
+def _keeps_what_it_gives_back(patch: pytest.MonkeyPatch, world: RecordedWorld) -> None:
+    said = cell_reports._said
+
+    def says_what_it_had(cell: Any, *rest: Any) -> Any:
+        report = said(cell, *rest)
+        cell.allowance += 1
+        return report
+
+    patch.setattr(cell_reports, "_said", says_what_it_had)
+    world.lives()
+
+
+def _hub_grants_more(patch: pytest.MonkeyPatch, world: RecordedWorld) -> None:
+    del patch
+    merge = world._merges
+
+    def grants(batch: Batch) -> Answer:
+        answer = merge(batch)
+        return answer._replace(cells=tuple(cell._replace(allowance=cell.allowance + 1) for cell in answer.cells))
+
+    world._merges = grants  # type: ignore[method-assign]
+    world.lives()
+
+
+def _merge_is_left_out(patch: pytest.MonkeyPatch, world: RecordedWorld) -> None:
+    del patch
+    world.lives()
+    world.done.pop()
+
+
+FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch, RecordedWorld], None], str]] = {
+    "a node admits more than its allowance": (_admits_more, "a node admits a request (~"),
+    "a node keeps more than it reports": (_keeps_what_it_gives_back, "a node sends (~"),
+    "a hub answers more than its definition does": (_hub_grants_more, "in another way than its definition"),
+    "a merge was not seen": (_merge_is_left_out, "which the server has not merged before"),
+}
+
+
+@in_python
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_no_step_of_the_model(fault: str, world: RecordedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same life of the nodes, with one fault, is rejected where it shows."""
+    lives, words = FAULTS[fault]
+    with monkeypatch.context() as patch:
+        lives(patch, world)
+
+    assert words in followed(world.steps()).run.rejected
+
+
+@in_python
+def test_a_jump_of_the_hubs_clock_ends_the_checks(world: RecordedWorld) -> None:
+    """The proof assumes that there is none: what was accepted before counts, and the reason is given."""
+    world.lives()
+    steps = world.steps()
+    last = steps.hub[-1]
+    assert isinstance(last, Merge)
+    steps.hub[-1] = last._replace(hub_us=last.hub_us + 3600 * SECOND_NS // MICROSECOND_NS)
+
+    outcome = followed(steps)
+
+    assert ("", JUMPS) == (outcome.run.rejected, outcome.run.outside)
+    assert outcome.run.accepted["a batch is merged"] > 0
+
+
+@in_python
+def test_a_process_killed_in_the_middle_of_a_line_has_made_the_steps_before(world: RecordedWorld) -> None:
+    """The rest of its file is no step; nothing else is lost with it."""
+    world.lives()
+    (path,) = world.directory.glob(f"{STEPS}-1.*")
+    path.write_text(path.read_text() + '{"e":"took","t":1')
+
+    assert "" == followed(world.steps()).run.rejected
+
+
+def test_a_script_that_writes_no_record_of_its_node_has_merged_nothing(tmp_path: Path) -> None:
+    """One that fails, or whose batch is outdated, changes nothing; only the other batch of these two was merged."""
+    header = rb"\x9c\x01\xa3n.0\xa1n%b\xa0\xa1g\x00\xcd\x03\xe8\xcd\x03\xe8\x00\x90\x00"
+    sent = rb'1.5 [0 lo:1] "EVALSHA" "abc" "3" "ours:{0}:meta" "ours:{0}:nodes" "ours:{0}:accounts" "%b" ""'
+    record = rb'1.5 [0 lua] "HSET" "ours:{0}:nodes" "n.0" "\x95\x07\x02\x01\x01\x00"'
+    lines = [b"listens 5 6", sent % (header % rb"\x01"), sent % (header % rb"\x02"), record, b"ended 9"]
+    (tmp_path / COMMANDS).write_bytes(b"\n".join(lines) + b"\n")
+
+    begun, merge, ended = read_commands(tmp_path / COMMANDS)
+
+    assert (Begun(5, 6), Ended(9)) == (begun, ended)
+    assert isinstance(merge, Merge)
+    assert ("n.0", 2, 7, False) == merge[:4]
+
+
+def test_scenarios_are_followed_with_limits_of_the_model_or_it_is_said_why_not() -> None:
+    """Each has a limit that the model has, with the faults and the number of requests of the catalogue."""
+    known = [scenario_of(name, SEED) for name in NAMES]
+    for scenario in known:
+        for kind in KINDS:
+            for policy in POLICIES:
+                ours = bound(scenario, kind, policy)
+                assert is_bound(ours.limit, ours.policy)
+                assert (scenario.spells, scenario.limit.quota) == (ours.spells, ours.limit.quota)
+
+    assert {"failover", "poison", "signal-storm"} <= {one.name for one in known if why_unbound(one)}
+
+
+@pytest.mark.slow
+def test_a_real_run_is_followed_to_its_end() -> None:
+    """With a Redis that is killed, and comes back empty."""
+    scenario = bound(shortened("killed-empty", 3.0, Spell(Killed(), 1.0, 1.4)), "fixed", "strict")
+    needs(missing(scenario))
+
+    outcome = run(scenario, SEED, (OURS,)).followed
+
+    assert outcome is not None
+    assert ("", "") == (outcome.run.rejected, outcome.run.outside)
+    assert outcome.run.accepted["the hub loses its data"] == 1
+    assert outcome.compared > SETTLING * scenario.nodes
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each run, the accepted steps, and the scenarios that were not run."""
+    needs(missing(scenario_of("killed-quiet", SEED)))
+    page = tmp_path / "page.md"
+
+    assert 0 == main(["bind", "partition-one", "failover", "--policy", "strict", "--page", str(page)])
+
+    said = capsys.readouterr().out
+    assert "| partition-one | fixed, strict | 4 |" in said
+    assert "- failover: a replica takes over" in page.read_text()
