@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     steps.add_argument("--limit", choices=KINDS, action="append", help="of what kind (default: fixed)")
     steps.add_argument("--policy", choices=POLICIES, action="append", help="both by default")
     steps.add_argument("--seed", type=int, default=DEFAULT_SEED, help="what to draw from (default: %(default)s)")
-    steps.add_argument("--page", type=Path, metavar="FILE", help="where to keep the tables")
+    steps.add_argument("--results", type=Path, metavar="DIR", help="where to keep outcomes and page; others' stay")
     options = parser.parse_args(arguments)
     if options.command == "list":
         return _list()
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _bind(options: argparse.Namespace) -> int:
     scenarios = [scenario_of(name, options.seed) for name in options.names or NAMES]
     kinds, policies = options.limit or ["fixed"], options.policy or POLICIES
-    return bind(scenarios, options.seed, kinds=kinds, policies=policies, page=options.page)
+    return bind(scenarios, options.seed, kinds=kinds, policies=policies, results=options.results)
 
 
 def _list() -> int:

@@ -1,25 +1,30 @@
-"""Runs scenarios and follows each step of them by the model: `python -m chaos bind`."""
+"""Runs scenarios and follows each step of them by the model: `python -m chaos bind`. Keeps the outcomes, and a page."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypedDict
 
 from chaos.bound.following import Followed
 from chaos.bound.scenarios import bound, why_unbound
 from chaos.names import OURS
 from chaos.requirements import missing
+from chaos.scenarios.catalogue import DEFAULT_SEED, NAMES, scenario_of
 from chaos.scenarios.scenario import Scenario
 from chaos.stage import ChaosFailed
 from chaos.supervisor import run
 
-HEAD = (
-    "| scenario | limit, policy | names | merges | without answer | steps | followed | end |",
+RESULTS: Final = "bound-chaos.json"
+PAGE: Final = "bound-chaos.md"
+HEAD: Final = (
+    "| scenario | limit, policy | names | merges | unheard | steps | followed | end |",
     "|---|---|---|---|---|---|---|---|",
 )
+REJECTED: Final = "rejected"
+WHOLE: Final = "whole"
 
 
 class BoundTask(NamedTuple):
@@ -29,96 +34,134 @@ class BoundTask(NamedTuple):
     kind: str
     policy: str
 
-
-@dataclass
-class BoundRuns:
-    """The outcomes of all runs."""
-
-    rows: list[str] = field(default_factory=list)
-    unbound: dict[str, str] = field(default_factory=dict)
-    """For each scenario that was not run, why not."""
-    rejected: int = 0
-    outside: int = 0
-    answers: int = 0
-    """How many answers of servers were compared with the definition."""
-    steps: Counter[str] = field(default_factory=Counter)
-
-    def add(self, task: BoundTask, followed: Followed) -> str:
-        """Adds the outcome of a run, and returns its row of the table."""
-        of_run = followed.run
-        end = "rejected" if of_run.rejected else of_run.outside or "whole"
-        self.rejected += bool(of_run.rejected)
-        self.outside += bool(of_run.outside)
-        self.answers += followed.compared
-        self.steps += of_run.accepted
-        row = (
-            f"| {task.scenario.name} | {task.kind}, {task.policy} | {followed.names} | {followed.merges:,} "
-            f"| {followed.lost_answers} | {of_run.accepted.total():,} "
-            f"| {followed.seconds:.1f} of {followed.of_seconds:.1f} s | {end} |"
-        )
-        self.rows.append(row)
-        return row
-
     def __str__(self) -> str:
-        return (
-            f"{len(self.rows)} runs, {self.steps.total():,} steps; {self.rejected} were rejected, and {self.outside} "
-            f"followed until an assumption of the proof failed. {self.answers:,} answers of servers were those of the "
-            "definition in Python"
-        )
+        return f"{self.scenario.name} | {self.kind}, {self.policy}"
 
-    def lines(self) -> Iterator[str]:
-        """Yields the tables."""
-        yield f"{self}."
-        yield ""
-        yield from HEAD
-        yield from self.rows
-        yield ""
-        yield "| step | accepted |"
-        yield "|---|---|"
-        for action, times in self.steps.most_common():
-            yield f"| {action} | {times:,} |"
-        if self.unbound:
-            yield ""
-            yield "Not followed:"
-            yield ""
-            for name, reason in self.unbound.items():
-                yield f"- {name}: {reason}."
+
+class BoundOutcome(TypedDict):
+    """The outcome of one run, as the file has it."""
+
+    names: int
+    merges: int
+    unheard: int
+    compared: int
+    seconds: float
+    of_seconds: float
+    end: str
+    """The reason why the run was not followed to its end; WHOLE if it was."""
+    steps: dict[str, int]
+
+
+Outcomes = dict[str, BoundOutcome]
+"""The outcome of each run, by its task."""
+
+
+def outcome_of(followed: Followed) -> BoundOutcome:
+    """Returns the outcome of a run as it is kept."""
+    its = followed.run
+    return BoundOutcome(
+        names=followed.names,
+        merges=followed.merges,
+        unheard=followed.unheard,
+        compared=followed.compared,
+        seconds=round(followed.seconds, 1),
+        of_seconds=round(followed.of_seconds, 1),
+        end=REJECTED if its.rejected else its.outside or WHOLE,
+        steps=dict(its.accepted.most_common()),
+    )
+
+
+def row(task: str, outcome: BoundOutcome) -> str:
+    """Returns the row of a run in the table."""
+    numbers = f"{outcome['names']} | {outcome['merges']:,} | {outcome['unheard']} | {sum(outcome['steps'].values()):,}"
+    return f"| {task} | {numbers} | {outcome['seconds']} of {outcome['of_seconds']} s | {outcome['end']} |"
+
+
+def summary(outcomes: Outcomes) -> str:
+    """Returns the sums over all runs, in a sentence."""
+    ends = Counter(outcome["end"] for outcome in outcomes.values())
+    steps = sum(sum(outcome["steps"].values()) for outcome in outcomes.values())
+    answers = sum(outcome["compared"] for outcome in outcomes.values())
+    outside = ends.total() - ends[WHOLE] - ends[REJECTED]
+    return (
+        f"{ends.total()} runs, {steps:,} steps: {ends[WHOLE]} were followed to their ends, {outside} until an "
+        f"assumption of the proof failed, {ends[REJECTED]} to a rejected step. {answers:,} answers of servers were "
+        "compared with the definition of the merge rule in Python."
+    )
+
+
+def page(outcomes: Outcomes) -> str:
+    """Returns the page of the outcomes, in Markdown."""
+    return "\n".join(_lines(outcomes)) + "\n"
+
+
+def _lines(outcomes: Outcomes) -> Iterator[str]:
+    yield "# Steps of chaos runs bound to the model"
+    yield ""
+    yield "    $ python -m chaos bind --limit fixed --limit log --limit slices --results bench/results"
+    yield ""
+    yield summary(outcomes)
+    yield "*Unheard* are merges whose answers no node has heard."
+    yield ""
+    yield from HEAD
+    yield from (row(task, outcome) for task, outcome in outcomes.items())
+    yield ""
+    yield "| step | accepted |"
+    yield "|---|---|"
+    steps = sum((Counter(outcome["steps"]) for outcome in outcomes.values()), Counter[str]())
+    yield from (f"| {action} | {times:,} |" for action, times in steps.most_common())
+    yield ""
+    yield "Not followed:"
+    yield ""
+    for name in NAMES:
+        reason = why_unbound(scenario_of(name, DEFAULT_SEED))
+        if reason:
+            yield f"- {name}: {reason}."
 
 
 def bind(
-    scenarios: Sequence[Scenario], seed: int, *, kinds: Sequence[str], policies: Sequence[str], page: Path | None
+    scenarios: Sequence[Scenario], seed: int, *, kinds: Sequence[str], policies: Sequence[str], results: Path | None
 ) -> int:
-    """Runs each scenario with each kind of limit and policy, and prints a row for each run. Returns the exit status."""
-    runs = BoundRuns()
+    """Runs each scenario with each kind of limit and policy, and prints a row for each run. Returns the exit status.
+
+    In the directory `results`, outcomes of earlier runs are replaced by those of the same task, and others kept.
+    """
     print(*HEAD, sep="\n", flush=True)
+    made: Outcomes = {}
     failed = 0
-    for task in _tasks(scenarios, runs, kinds, policies):
+    for task in _tasks(scenarios, kinds, policies):
         try:
             followed = run(bound(*task), seed, (OURS,)).followed
         except ChaosFailed as failure:
-            print(f"{task.scenario.name} could not be carried out: {failure}", flush=True)
+            print(f"{task} could not be carried out: {failure}", flush=True)
             failed += 1
             continue
         assert followed is not None
-        print(runs.add(task, followed), flush=True)
+        made[str(task)] = outcome_of(followed)
+        print(row(str(task), made[str(task)]), flush=True)
         if followed.run.rejected:
             print(f"REJECTED: {followed.run.rejected}", flush=True)
-        if page is not None:
-            command = f"python -m chaos bind {' '.join(f'--limit {kind}' for kind in kinds)}"
-            command += f" {' '.join(f'--policy {policy}' for policy in policies)} --seed {seed}"
-            lines = ["# Steps of chaos runs bound to the model", "", f"    $ {command}", "", *runs.lines(), ""]
-            page.write_text("\n".join(lines))
-    print("", *runs.lines(), sep="\n")
-    return 1 if runs.rejected or failed else 0
+        if results is not None:
+            _keep(made, results)
+    print("", summary(made), sep="\n")
+    return 1 if failed or any(outcome["end"] == REJECTED for outcome in made.values()) else 0
 
 
-def _tasks(
-    scenarios: Sequence[Scenario], runs: BoundRuns, kinds: Sequence[str], policies: Sequence[str]
-) -> Iterator[BoundTask]:
+def _keep(made: Outcomes, directory: Path) -> None:
+    path = directory / RESULTS
+    kept: Outcomes = json.loads(path.read_text()) if path.exists() else {}
+    kept |= made
+    order = {name: number for number, name in enumerate(NAMES)}
+    ordered = dict(sorted(kept.items(), key=lambda each: (order.get(each[0].split(" | ")[0], -1), each[0])))
+    path.write_text(json.dumps(ordered, indent=1) + "\n")
+    (directory / PAGE).write_text(page(ordered))
+
+
+def _tasks(scenarios: Sequence[Scenario], kinds: Sequence[str], policies: Sequence[str]) -> Iterator[BoundTask]:
     for scenario in scenarios:
         reason = why_unbound(scenario) or missing(scenario)
         if reason:
-            runs.unbound[scenario.name] = reason
+            print(f"{scenario.name} is not followed: {reason}", flush=True)
             continue
         for kind in kinds:
             for policy in policies:

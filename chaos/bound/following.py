@@ -122,7 +122,7 @@ class Followed(NamedTuple):
     merges: int
     compared: int
     """How many answers of the server were compared with those of the definition."""
-    lost_answers: int
+    unheard: int
     """How many merged batches have no answer that was heard."""
     seconds: float
     """How much of the run was followed."""
