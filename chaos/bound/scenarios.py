@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from chaos.deployments.deployment import BROKER, CLUSTER, REDIS, SENTINEL
+from chaos.scenarios.hostile import SMALL_HUB
 from chaos.scenarios.scenario import Scenario
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, Limit
 from reconverge.policies import choose
@@ -27,6 +28,8 @@ def why_unbound(scenario: Scenario) -> str:
         return UNBOUND[scenario.deployment]
     if scenario.replica:
         return UNBOUND[SENTINEL]
+    if any(spell.fault == SMALL_HUB for spell in scenario.spells):
+        return "a Redis without memory refuses new keys, which the definition of the merge rule knows by number alone"
     if scenario.program == STORM:
         return "a signal interrupts a decision that may have charged, before its step is written down"
     return ""

@@ -18,8 +18,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import msgpack
 
@@ -73,7 +75,7 @@ class Witness:
     """Listens to one server after the other, by their unix socket, and writes down what they run."""
 
     def __init__(self, directory: Path) -> None:
-        self._file = (directory / COMMANDS).open("ab", buffering=0)
+        self._path = directory / COMMANDS
 
     def listen(self, address: Path) -> None:
         """Listens to the server at `address` from now on, on a thread of its own."""
@@ -86,19 +88,19 @@ class Witness:
             if not answer.startswith(b"+OK"):
                 raise RuntimeError(f"the server does not let itself be watched: {answer!r}")
         wall_ns, monotonic_ns = clocks()
-        self._file.write(b"%s %d %d\n" % (LISTENS, monotonic_ns, wall_ns))
-        threading.Thread(target=self._write_down, args=(connection, lines), name="witness", daemon=True).start()
+        file = self._path.open("ab", buffering=0)
+        file.write(b"%s %d %d\n" % (LISTENS, monotonic_ns, wall_ns))
+        threading.Thread(target=self._write_down, args=(connection, lines, file), name="witness", daemon=True).start()
 
-    def _write_down(self, connection: socket.socket, lines: Iterator[bytes]) -> None:
-        try:
-            for line in lines:
-                kept = line.removeprefix(b"+").rstrip()
-                if _KEPT.match(kept):
-                    self._file.write(kept + b"\n")
-        except OSError:
-            pass  # it was killed
-        self._file.write(b"%s %d\n" % (ENDED, time.monotonic_ns()))
-        connection.close()
+    @staticmethod
+    def _write_down(connection: socket.socket, lines: BinaryIO, file: FileIO) -> None:
+        with connection, lines, file:
+            with suppress(OSError):  # if the server is killed
+                for line in lines:
+                    kept = line.removeprefix(b"+").rstrip()
+                    if _KEPT.match(kept):
+                        file.write(kept + b"\n")
+            file.write(b"%s %d\n" % (ENDED, time.monotonic_ns()))
 
 
 def clocks() -> tuple[int, int]:
