@@ -41,6 +41,7 @@ ARGUMENTS: Final = {ADMITS: ("cost",), TOOK: ("batch",), HEARD: ("answer",), GAV
 """The facts of each step that the watch of a key needs."""
 JUMPS: Final = "the hub's clock jumps"
 """What the proof assumes not to happen; the binding of simulations meets it in the hub's windows."""
+CUT_OFF: Final = "the server has ended the connection of its witness"
 APART_NS: Final = 20 * MILLISECOND_NS
 """The most by which the hub's clock may put a merge after its answer, before it counts as a jump."""
 
@@ -213,7 +214,11 @@ class Follower:
 
     def _look_for_merge(self, heard: dict[str, Any]) -> None:
         which = heard["sender"], heard["sequence"]
-        if heard["answer"].status is Status.MERGED and which not in self._merged:
+        if heard["answer"].status is not Status.MERGED or which in self._merged:
+            return
+        if self._ended:
+            self.watching.run.outside = self.watching.run.outside or CUT_OFF
+        else:
             self.watching.run.rejected = self.watching.run.rejected or (
                 f"{which[0]} has heard an answer to its batch {which[1]}, which the server has not merged before"
             )

@@ -128,7 +128,7 @@ def owes(scene: ModelState, law: Law) -> Move:
     return Move(cost >= 0, scene._replace(node=node._replace(used=node.used + cost)))
 
 
-def _begun(scene: ModelState, window: Amount) -> Fact:
+def begun(scene: ModelState, window: Amount) -> Fact:
     """Returns the condition that the node's clock may have reached `window`; true for windows before `frame.looked`."""
     return implies(window >= scene.frame.looked, scene.hub.now >= scene.frame.opens - scene.frame.error)
 
@@ -140,7 +140,7 @@ def enters(scene: ModelState, law: Law) -> Move:
     after = node._replace(
         window=window, used=NOTHING, allowance=law.by(ProofGuard.OPEN_FROM_BASE, node.base, node.allowance)
     )
-    needs = every((node.alive, window > node.window, law.assume(Assumption.CLOCKS, _begun(scene, window))))
+    needs = every((node.alive, window > node.window, law.assume(Assumption.CLOCKS, begun(scene, window))))
     return Move(needs, scene._replace(node=after))
 
 
@@ -155,7 +155,7 @@ def may_speak(scene: ModelState, law: Law) -> Fact:
     return law.given(ProofGuard.NO_NAME_AFTER_LEASE, (scene.hub.now < scene.node.until) | holds_nothing(scene.node))
 
 
-def _under_way(scene: ModelState, node: NodeState, report: ReportState) -> ModelState:
+def under_way(scene: ModelState, node: NodeState, report: ReportState) -> ModelState:
     """Returns the state in which `report` is under way, and an earlier batch and answer have been given up."""
     flight, answer, late, stray = scene.flight, scene.answer, scene.late, scene.stray
     return scene._replace(
@@ -202,34 +202,7 @@ def sends(scene: ModelState, law: Law) -> Move:
         overdraft=lowered(overdraft, node.overdraft),
     )
     report = ReportState(TRUE, TRUE, FALSE, FALSE, node.window, allowance, base, overdraft, node.used)
-    return Move(needs, _under_way(scene, after, report))
-
-
-def leaves(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which a node stops in good order, and reports for the last time.
-
-    If that report is given up, the node makes it again, maybe in a later window, and does nothing else any more.
-    """
-    node = scene.node
-    window = law.any("window", lambda after: after.flight.window)
-    later = ~node.alive & (window > node.window) & law.assume(Assumption.CLOCKS, _begun(scene, window))
-    move = _lets_go(scene, law, node._replace(alive=FALSE))
-    flight = move.after.flight._replace(
-        leaves=TRUE, window=window, used=choose(equal(window, node.window), node.used, 0)
-    )
-    return Move(move.needs & (equal(window, node.window) | later), move.after._replace(flight=flight))
-
-
-def forgets(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which a node reports a key for the last time, because it evicts the key from its memory."""
-    move = _lets_go(scene, law, scene.node)
-    return Move(scene.node.alive & move.needs, move.after)
-
-
-def _lets_go(scene: ModelState, law: Law, node: NodeState) -> Move:
-    after = node._replace(allowance=NOTHING, base=NOTHING, overdraft=NOTHING)
-    report = ReportState(TRUE, TRUE, TRUE, FALSE, node.window, NOTHING, NOTHING, NOTHING, node.used)
-    return Move(idle(scene, law) & may_speak(scene, law), _under_way(scene, after, report))
+    return Move(needs, under_way(scene, after, report))
 
 
 def _between(amount: Amount, least: Amount | int, most: Amount) -> Fact:
@@ -344,20 +317,6 @@ def begun_in_lease(scene: ModelState, law: Law) -> Amount:
     return choose(ended, 0, scene.node.spent) if law.meter is MeterClass.SLOTS else scene.node.spent
 
 
-def ends(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which a name ends: its process is killed or forks, or its lease is over."""
-    del law
-    return Move(scene.node.alive, scene._replace(node=scene.node._replace(alive=FALSE)))
-
-
-def comes_back(scene: ModelState, law: Law) -> Move:
-    """Returns the step in which a process starts under a name that was used before."""
-    after = scene.node._replace(
-        alive=TRUE, allowance=NOTHING, base=NOTHING, overdraft=NOTHING, used=NOTHING, knows=TRUE, unconfirmed=FALSE
-    )
-    return Move(law.given(ProofGuard.NAMES_ONCE, FALSE) & ~scene.node.alive, scene._replace(node=after))
-
-
 def lowers(scene: ModelState, law: Law) -> Move:
     """Returns the step in which a node lowers the amounts that it holds, even if they are in use.
 
@@ -384,13 +343,9 @@ def node_actions(law: Law) -> Mapping[str, Action]:
         "a node gives back": gives_back,
         "a node settles for more": owes,
         "a node sends": sends,
-        "a node leaves": leaves,
-        "a node forgets the key": forgets,
         "a node gives up its batch": gives_up,
         "a node hears an answer": hears,
         "a node hears a stray answer": hears_stray,
-        "a name ends": ends,
-        "a name comes back": comes_back,
         "a node lowers what it holds": lowers,
     }
     if not law.strict:

@@ -210,8 +210,8 @@ def _of_entry(scene: ModelState) -> Mapping[str, Fact]:
                 (
                     entry.known,
                     ~entry.gone,
-                    ~scene.node.alive,
-                    (scene.node.window <= hub.window) | equal(scene.node.spent, 0),
+                    ~scene.node.alive | _is_unanswered(scene),
+                    (scene.node.window <= hub.window) | (scene.node.spent <= scene.frame.request) | ~before,
                 )
             ),
         ),
@@ -234,27 +234,35 @@ def _of_entry(scene: ModelState) -> Mapping[str, Fact]:
     }
 
 
+def _is_idle(scene: ModelState, law: Law) -> Fact:
+    """Returns the condition that a node holds nothing; under `strict`, that nothing it has admitted counts any more."""
+    over = equal(scene.node.spent, 0) | (scene.hub.window > scene.frame.looked) | ~counts(scene, law)
+    return holds_nothing(scene.node) & (over if law.strict else TRUE)
+
+
+def _is_unanswered(scene: ModelState) -> Fact:
+    """Returns the condition that a node holds nothing, and that no answer is under way by which it might."""
+    return holds_nothing(scene.node) & ~scene.answer.there & ~scene.errand.answered
+
+
 def _amounts(entry: EntryState) -> tuple[Amount, ...]:
     return entry.allowance, entry.base, entry.overdraft, entry.debt, entry.part, entry.extra
 
 
 def _of_leases(scene: ModelState, law: Law) -> Mapping[str, Fact]:
     node, entry, hub, frame = scene.node, scene.entry, scene.hub, scene.frame
-    idle = needs_no_report(scene, law)
-    dead = ~node.alive & (equal(node.spent, 0) if law.meter is MeterClass.SLOTS else TRUE)
-    after_loss = (node.until <= hub.lost + frame.lease) | idle | dead
+    idle = _is_idle(scene, law)
+    after_loss = (node.until <= hub.lost + frame.lease) | idle
     return {
         "a lease ends at the node before it does at the hub": implies(
             entry.known, node.until <= entry.seen + frame.lease
         ),
         "a name that is gone has no lease": implies(
-            entry.gone & node.alive, ~live(scene) & (hub.now > entry.seen + frame.lease)
+            entry.gone & node.alive, (~live(scene) & (hub.now > entry.seen + frame.lease)) | _is_unanswered(scene)
         ),
         "after a loss no lease is renewed unheard": implies(~entry.known, after_loss),
         "what no hub knows is not used after the wait": implies(~entry.known & ~hub.waits, ~live(scene) | idle),
-        "a name that counts on the present data is known": implies(
-            ~entry.known & node.alive & node.knows & ~node.unconfirmed, idle
-        ),
+        "a name that counts on the present data is known": implies(~entry.known & node.knows & ~node.unconfirmed, idle),
         "all this was in the past": every(
             (
                 entry.seen <= hub.now,
@@ -292,6 +300,9 @@ def _of_messages(scene: ModelState, law: Law) -> Mapping[str, Fact]:
         ),
         "a last batch is of what holds nothing": implies(
             errand.leaves & (errand.under_way | errand.answered), ~node.alive & holds_nothing(node)
+        ),
+        "a node that leaves does nothing else before an answer": implies(
+            flight.there & flight.leaves, ~node.alive & (flight.window >= node.window)
         ),
         "an answer about other keys renews what the hub knows": implies(errand.answered, _of_errand(scene, law)),
     }
@@ -337,13 +348,7 @@ def _of_report(scene: ModelState, report: ReportState, law: Law) -> Mapping[str,
         "is the last one only of what holds nothing": implies(
             report.final,
             every(
-                (
-                    implies(node.alive, holds_nothing(node)),
-                    equal(report.allowance, 0),
-                    equal(report.base, 0),
-                    equal(report.overdraft, 0),
-                    implies(report.leaves, ~node.alive & (report.window >= node.window)),
-                )
+                (holds_nothing(node), *(equal(each, 0) for each in (report.allowance, report.base, report.overdraft)))
             ),
         ),
         "leaves only as the last one": implies(report.leaves, report.final),
@@ -380,7 +385,7 @@ def _of_errand(scene: ModelState, law: Law) -> Fact:
     return every(
         (
             implies(~errand.present, ~entry.known & ~node.knows),
-            implies(errand.present & ~entry.known & errand.own & node.alive, needs_no_report(scene, law)),
+            implies(errand.present & ~entry.known & errand.own & node.alive, _is_idle(scene, law)),
             implies(~errand.present | entry.known, node.sent <= sent),
         )
     )

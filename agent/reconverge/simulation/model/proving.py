@@ -21,6 +21,7 @@ from reconverge.simulation.model.invariants import (
     of_sums,
     state_holds,
 )
+from reconverge.simulation.model.leaving import leaving
 from reconverge.simulation.model.lemmas import IN_LEMMAS, Lemma, lemmas
 from reconverge.simulation.model.state import ModelState, fields, symbols
 from reconverge.simulation.model.terms import (
@@ -129,7 +130,7 @@ class Check(NamedTuple):
 
 def actions_of(law: Law) -> Mapping[str, Action]:
     """Returns all actions that can happen to limits of the class and under the policy in `law`, by name."""
-    return {**node_actions(law), **errands(), **hub_actions(law)}
+    return {**node_actions(law), **errands(), **leaving(), **hub_actions(law)}
 
 
 SMALL = 12

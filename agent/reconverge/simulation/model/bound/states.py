@@ -29,6 +29,7 @@ from reconverge.simulation.model.at_node import node_actions
 from reconverge.simulation.model.errands import errands
 from reconverge.simulation.model.guards import Action, Law, MeterClass
 from reconverge.simulation.model.hub_events import hub_actions
+from reconverge.simulation.model.leaving import leaving
 from reconverge.simulation.model.state import (
     EntryState,
     Frame,
@@ -124,7 +125,7 @@ class BoundKey:
         self.accepted = Counter[str]() if accepted is None else accepted
         self.names: dict[str, BoundName] = {}
         law = Law(terms.meter, strict=terms.strict)
-        self._actions: Mapping[str, Action] = {**node_actions(law), **errands(), **hub_actions(law)}
+        self._actions: Mapping[str, Action] = {**node_actions(law), **errands(), **leaving(), **hub_actions(law)}
         self._begins = now_ns // terms.window_ns - 1 if terms.meter is MeterClass.WINDOW else 0
         self.hub = HubState(
             Constant(now_ns),

@@ -147,6 +147,7 @@ class NodeWatch:
         name = self._names[node]
         if not at.cell:
             return  # the node had no room for the key, and charged elsewhere
+        self._goes_on(node)
         self.catches_up(node, at, at.used - cost, lowers=False)
         if value_of(name.any_scene.node.window) not in name.scenes:
             raise OutsideAssumption("a node's clock is behind by two windows")
@@ -166,6 +167,8 @@ class NodeWatch:
         if batch is None:
             self.catches_up(node, at)
             return
+        if not batch.leaving:
+            self._goes_on(node)
         name, report = self._names[node], self._report(batch)
         self._wrote[node] = batch.sequence
         if report is None:
@@ -181,6 +184,12 @@ class NodeWatch:
         else:
             held = {of: seen[of] for of in seen if of != "node.window"}
         self.binding.step(name, action, {**held, **self._written(report, "flight")})
+
+    def _goes_on(self, node: Hashable) -> None:
+        """Makes the step of a node that goes on after a last report without an answer, if this one does."""
+        name = self._names[node]
+        if not is_known(name.any_scene.node.alive):
+            self.binding.step(name, "a node goes on after it has left in vain")
 
     def _renames(self, node: Hashable, at: Snapshot) -> None:
         """Makes the steps by which a node's new name takes over use that was not reported under its old name."""

@@ -15,7 +15,7 @@ from reconverge.limit import Limit
 from reconverge.policies import SHARE, Policy
 from reconverge.simulation.asked import LIMIT_NAME, Judged
 from reconverge.simulation.cases import ARRIVALS_MAX, Case
-from reconverge.simulation.explore.events import POLICIES, Exploration
+from reconverge.simulation.explore.events import POLICIES, Event, Exploration
 from reconverge.simulation.explore.node import SmallNode
 from reconverge.simulation.explore.world import DEAR, KEY, SmallWorld
 from reconverge.simulation.fleet import FleetMember
@@ -158,6 +158,17 @@ class BoundSmallWorld(SmallWorld):
         self.watching.note("passes", self.clock.monotonic_ns())
         self.watching.note_node("admits", node.syncer, cost * node.kernel.tables[SMALL_LIMIT].unit)
 
+    def leaves_in_vain(self, index: int) -> None:
+        """Stops a node whose last report is not answered, and may come late; the node then goes on under its name.
+
+        So does an agent whose event loop ends while the hub is away, when the application opens another loop.
+        """
+        self.gives_up(index)
+        syncer = self.nodes[index].syncer
+        syncer.leave(self.clock.monotonic_ns())
+        self.loses_request(index)
+        syncer.abandon(now_ns=self.clock.monotonic_ns())
+
     def lowers(self, index: int) -> None:
         super().lowers(index)
         self.watching.note_node("catches_up", self.nodes[index].syncer)
@@ -247,12 +258,25 @@ def bound_case(case: Case) -> BoundRun:
     return world.watching.run
 
 
+def bound_events(case: Exploration) -> list[Event]:
+    """Returns the events that can happen in this case, and further ones that are not explored."""
+    return [*case.events(), *map(_leaves_in_vain, range(case.nodes))]
+
+
+def _leaves_in_vain(index: int) -> Event:
+    def happens(world: SmallWorld) -> None:
+        assert isinstance(world, BoundSmallWorld)
+        world.leaves_in_vain(index)
+
+    return Event(f"leaves in vain {index}", happens, lambda world: world.may_speak(index), fault=True)
+
+
 def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) -> tuple[list[str], BoundRun]:
     """Lets up to `steps` events happen in a random order, and checks each step against the model.
 
     Returns the names of the events, and the outcome.
     """
-    random, events = Random(f"walk {seed}"), case.events()
+    random, events = Random(f"walk {seed}"), bound_events(case)
     world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
     names: list[str] = []
     for _ in range(steps):
@@ -268,7 +292,7 @@ def bound_walk(case: Exploration, seed: int, steps: int, faults_max: int = 3) ->
 
 def bound_path(case: Exploration, names: Sequence[str]) -> BoundRun:
     """Lets the events `names` happen in this order, and checks each step against the model. Returns the outcome."""
-    events = {event.name: event for event in case.events()}
+    events = {event.name: event for event in bound_events(case)}
     world = BoundSmallWorld(case.limit(), POLICIES[case.policy], nodes=case.nodes)
     for name in names:
         events[name].happen(world)
