@@ -6,9 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from itertools import product, starmap
 from pathlib import Path
 
-from chaos.bound.command import bind
+from chaos.bound.command import BoundTask, bind
 from chaos.bound.scenarios import KINDS, POLICIES
 from chaos.deployments.deployment import DEPLOYMENTS
 from chaos.judge.verdict import Verdict
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     steps.add_argument("names", nargs="*", metavar="NAME", help="all by default")
     steps.add_argument("--limit", choices=KINDS, action="append", help="of what kind (default: fixed)")
     steps.add_argument("--policy", choices=POLICIES, action="append", help="both by default")
+    steps.add_argument("--short-leases", action="store_true", help="with leases that end within faults")
     steps.add_argument("--seed", type=int, default=DEFAULT_SEED, help="what to draw from (default: %(default)s)")
     steps.add_argument("--results", type=Path, metavar="DIR", help="where to keep outcomes and page; others' stay")
     options = parser.parse_args(arguments)
@@ -66,9 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _bind(options: argparse.Namespace) -> int:
-    scenarios = [scenario_of(name, options.seed) for name in options.names or NAMES]
-    kinds, policies = options.limit or ["fixed"], options.policy or POLICIES
-    return bind(scenarios, options.seed, kinds=kinds, policies=policies, results=options.results)
+    tasks = product(
+        [scenario_of(name, options.seed) for name in options.names or NAMES],
+        options.limit or ["fixed"],
+        options.policy or POLICIES,
+        [options.short_leases],
+    )
+    return bind(starmap(BoundTask, tasks), options.seed, options.results)
 
 
 def _list() -> int:

@@ -73,7 +73,7 @@ def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
         words = (*python, "chaos", "run", fault.chaos)
         return FinderCommand(words, re.compile(r"^.+ BROKEN: .+", re.MULTILINE), again=True, by_clock=True)
     if finder == BOUND_CHAOS and fault.modelled and fault.case.kind in KINDS:
-        words = (*python, "chaos", "bind", fault.chaos or ANY_CHAOS, "--limit", fault.case.kind)
+        words = (*python, "chaos", "bind", fault.chaos or ANY_CHAOS, "--short-leases", "--limit", fault.case.kind)
         words += ("--policy", fault.case.policy.removesuffix(" at nodes"))
         return FinderCommand(words, re.compile(r"^REJECTED: .+", re.MULTILINE), again=True, by_clock=True)
     return None

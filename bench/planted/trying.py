@@ -31,7 +31,7 @@ from bench.child import PURE, ROOT
 from bench.planted.fault import PlantedFault
 from bench.planted.finders import EXPLORATION, FinderCommand, command_of
 
-COPIED: Final = ("agent", "sync", "tests", "chaos", "bench", "pyproject.toml", ".ci")
+COPIED: Final = ("agent", "sync", "tests", "chaos", "bench", "pyproject.toml", ".ci", ".tools")
 LOOK_S: Final = 0.1
 FOUND, NOT_FOUND, WHOLE, CRASHED, NOT_TRIED = "found", "not found", "whole", "crashed", "not tried"
 ALSO_SOUND: Final = "found in sound code"

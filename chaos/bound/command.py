@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict
 
@@ -33,9 +33,11 @@ class BoundTask(NamedTuple):
     scenario: Scenario
     kind: str
     policy: str
+    short: bool
+    """Whether leases are as short as may be, so that they end within faults."""
 
     def __str__(self) -> str:
-        return f"{self.scenario.name} | {self.kind}, {self.policy}"
+        return f"{self.scenario.name} | {self.kind}, {self.policy}{', short leases' * self.short}"
 
 
 class BoundOutcome(TypedDict):
@@ -98,7 +100,8 @@ def page(outcomes: Outcomes) -> str:
 def _lines(outcomes: Outcomes) -> Iterator[str]:
     yield "# Steps of chaos runs bound to the model"
     yield ""
-    yield "    $ python -m chaos bind --limit fixed --limit log --limit slices --results bench/results"
+    yield "    $ python -m chaos bind --results bench/results"
+    yield "    $ python -m chaos bind --limit log --limit slices --short-leases --results bench/results"
     yield ""
     yield summary(outcomes)
     yield "*Unheard* are merges whose answers no node has heard."
@@ -119,17 +122,19 @@ def _lines(outcomes: Outcomes) -> Iterator[str]:
             yield f"- {name}: {reason}."
 
 
-def bind(
-    scenarios: Sequence[Scenario], seed: int, *, kinds: Sequence[str], policies: Sequence[str], results: Path | None
-) -> int:
-    """Runs each scenario with each kind of limit and policy, and prints a row for each run. Returns the exit status.
+def bind(tasks: Iterable[BoundTask], seed: int, results: Path | None) -> int:
+    """Runs the scenarios of all tasks, and prints a row for each run. Returns the exit status.
 
     In the directory `results`, outcomes of earlier runs are replaced by those of the same task, and others kept.
     """
     print(*HEAD, sep="\n", flush=True)
     made: Outcomes = {}
     failed = 0
-    for task in _tasks(scenarios, kinds, policies):
+    for task in tasks:
+        reason = why_unbound(task.scenario) or missing(task.scenario)
+        if reason:
+            print(f"{task} is not followed: {reason}", flush=True)
+            continue
         try:
             followed = run(bound(*task), seed, (OURS,)).followed
         except ChaosFailed as failure:
@@ -155,14 +160,3 @@ def _keep(made: Outcomes, directory: Path) -> None:
     ordered = dict(sorted(kept.items(), key=lambda each: (order.get(each[0].split(" | ")[0], -1), each[0])))
     path.write_text(json.dumps(ordered, indent=1) + "\n")
     (directory / PAGE).write_text(page(ordered))
-
-
-def _tasks(scenarios: Sequence[Scenario], kinds: Sequence[str], policies: Sequence[str]) -> Iterator[BoundTask]:
-    for scenario in scenarios:
-        reason = why_unbound(scenario) or missing(scenario)
-        if reason:
-            print(f"{scenario.name} is not followed: {reason}", flush=True)
-            continue
-        for kind in kinds:
-            for policy in policies:
-                yield BoundTask(scenario, kind, policy)

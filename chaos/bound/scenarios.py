@@ -10,6 +10,7 @@ from chaos.scenarios.hostile import SMALL_HUB
 from chaos.scenarios.scenario import Scenario
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, Limit
 from reconverge.policies import choose
+from reconverge.settings import lease_min_s
 from reconverge.simulation.model.bound.watching_hub import is_bound
 
 KINDS: Final = {"fixed": FIXED_WINDOW, "log": SLIDING_LOG, "slices": SLIDING_SLICES}
@@ -35,8 +36,11 @@ def why_unbound(scenario: Scenario) -> str:
     return ""
 
 
-def bound(scenario: Scenario, kind: str, policy: str) -> Scenario:
-    """Returns a scenario with a limit of `kind` under `policy`, our fleet alone, and the kernel in Python."""
+def bound(scenario: Scenario, kind: str, policy: str, short: bool = False) -> Scenario:  # noqa: FBT001, FBT002
+    """Returns a scenario with a limit of `kind` under `policy`, our fleet alone, and the kernel in Python.
+
+    If `short`, leases are as short as may be.
+    """
     limit = Limit(scenario.limit.quota, scenario.limit.window, algorithm=KINDS[kind])
     assert is_bound(limit, choose(policy, cold_allowance=0.0))
     return replace(
@@ -45,6 +49,7 @@ def bound(scenario: Scenario, kind: str, policy: str) -> Scenario:
         limit=limit,
         policy_name=policy,
         cold_allowance=0.0,
+        lease_s=lease_min_s(scenario.interval_s, scenario.timeout_s) if short else scenario.lease_s,
         pure_nodes=tuple(range(scenario.nodes)),
         rivals=(),
         expectations=(),

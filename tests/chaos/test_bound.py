@@ -275,5 +275,5 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
 
     said = capsys.readouterr().out
     assert "| partition-one | fixed, strict | 4 |" in said
-    assert "failover is not followed: a replica takes over" in said
+    assert "failover | fixed, strict is not followed: a replica takes over" in said
     assert "| partition-one | fixed, strict | 4 |" in (tmp_path / PAGE).read_text()
