@@ -38,7 +38,7 @@ END_S: Final = 20.0
 REPLICATION_S: Final = 10.0
 HEIR_S: Final = 0.5
 """The seconds after which the member that inherits the ledger has heard of the remaining members."""
-OTHERS: Final[dict[str, Callable[[Guard | None], Deployment]]] = {SENTINEL: Service, CLUSTER: Cluster, BROKER: Broker}
+OTHERS: Final[dict[str, Callable[[Guard | None], Deployment]]] = {SENTINEL: Service, BROKER: Broker}
 
 
 class Ground(Protocol):
@@ -350,11 +350,13 @@ class Stage:
         guard = Guard() if scenario.guarded else None
         if guard is not None:
             self._stack.callback(guard.remove)
+        witness = Witness(self._directory) if scenario.bound else None
         if scenario.deployment == REDIS:
-            witness = Witness(self._directory) if scenario.bound else None
             self.deployment = Redis(
                 address=address, prefix=prefix, shifted=scenario.shifted, guard=guard, witness=witness
             )
+        elif scenario.deployment == CLUSTER:
+            self.deployment = Cluster(guard, witness)
         else:
             self.deployment = OTHERS[scenario.deployment](guard)
         self._stack.callback(self.deployment.stop)

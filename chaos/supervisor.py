@@ -13,6 +13,7 @@ from typing import Final
 import redis
 
 from chaos.bound.following import Followed, follow
+from chaos.bound.scenarios import to_follow
 from chaos.deployments.deployment import BROKER
 from chaos.faults.proxy import ProxyDisobeyed
 from chaos.fleet.contestant import history_files
@@ -26,7 +27,6 @@ from chaos.scenarios.scenario import Scenario
 from chaos.stage import ChaosFailed, Stage
 from reconverge.clock import MILLISECOND_NS, SECOND_NS
 from reconverge.errors import HubUnavailable
-from reconverge.simulation.model.bound.worlds import KEYS_MAX
 
 LOOK_S: Final = 0.1
 """The seconds between two looks at the hub's data."""
@@ -174,7 +174,7 @@ class Supervisor:
     def _plans(self, directory: Path) -> list[Plan]:
         scenario = self._scenario
         drawn = workload.draw(scenario, self.record.seed)
-        self._followed = workload.most_asked(drawn, KEYS_MAX) if scenario.bound else ()
+        self._followed = to_follow(scenario, drawn, self.record.shards) if scenario.bound else ()
         return [
             Plan(
                 node=node,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK
-from chaos.bound.witness import COMMANDS, Begun, Ended, Merge, moment_ns, read_commands
+from chaos.bound.witness import Begun, Ended, Merge, ServerEvent, moment_ns, read_servers
 from chaos.names import LIMIT_NAME
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
@@ -37,6 +37,7 @@ from reconverge_sync.memory import MemoryHub
 from reconverge_sync.mqtt.messages import read_batch
 
 ENDS: Final = "ends"
+NO_SERVER: Final = -1
 ARGUMENTS: Final = {ADMITS: ("cost",), TOOK: ("batch",), HEARD: ("answer",), GAVE_UP: (), LEAVES: ()}
 """The facts of each step that the watch of a key needs."""
 JUMPS: Final = "the hub's clock jumps"
@@ -67,14 +68,16 @@ class Steps:
     """Each batch that was sent, and when, by node and sequence number."""
     answers: dict[tuple[str, int], tuple[int, Answer]] = field(default_factory=dict)
     """Each answer that was heard, and when, likewise."""
-    hub: list[Merge | Begun | Ended] = field(default_factory=list)
+    servers: list[tuple[int, list[ServerEvent]]] = field(default_factory=list)
+    """What each server has done to the ledger each time that it ran, and its number."""
 
     @classmethod
     def read(cls, directory: Path) -> Steps:
         """Reads what the processes of a run, and the witness of its server, have written."""
-        steps = cls(hub=list(read_commands(directory / COMMANDS)))
+        steps = cls()
         for path in sorted(directory.glob(f"{STEPS}-*.jsonl")):
             steps.add(path.stem.removeprefix(f"{STEPS}-"), path.read_text().splitlines())
+        steps.servers = list(read_servers(directory, steps.terms["shard"]))
         return steps
 
     def add(self, node: str, lines: Sequence[str]) -> None:
@@ -91,7 +94,7 @@ class Steps:
             step = Step(last_ns, node, number, facts["e"], facts)
             own.append(step)
             if facts.get("batch") is not None:
-                batch = facts["batch"] = read_batch(bytes.fromhex(facts["batch"]), shard=0)
+                batch = facts["batch"] = read_batch(bytes.fromhex(facts["batch"]), shard=self.terms["shard"])
                 self.batches[batch.node, batch.sequence] = last_ns, batch
             if "answer" in facts:
                 answer = facts["answer"] = decode_answer(bytes.fromhex(facts["answer"]))
@@ -135,14 +138,17 @@ class Follower:
 
     def __init__(self, steps: Steps, limit: Limit, policy: Policy, keys: Sequence[str], cost_max: int) -> None:
         self._steps = steps
-        self._begun = next(each for each in steps.hub if isinstance(each, Begun))
+        self._begun = next(each for _, events in steps.servers for each in events if isinstance(each, Begun))
         base_ns = self._begun.wall_ns - self._begun.monotonic_ns
         self._base_ns = base_ns
         self._clock = HubsClock()
         self._candidate = ""
         self._hub = MemoryHub(clock=self._clock, new_name=lambda: self._candidate)
         self._hub.lose_data()
-        self._ended = False
+        self._home: int | None = None
+        """The server that has the ledger; None before the first merge."""
+        self._ended: set[int] = set()
+        """The servers that have ended, and have not begun again."""
         self._merged: set[tuple[str, int]] = set()
         self._compared = 0
         self.watching = Watching()
@@ -159,16 +165,16 @@ class Follower:
         steps, run = self._steps, self.watching.run
         times = [own[0].t_ns for own in steps.of_processes] + [own[-1].t_ns for own in steps.of_processes]
         first_ns, last_ns, now_ns = min(times), max(times), min(times)
-        for at_ns, step in heapq.merge(*self._timelines(), key=lambda each: each[0]):
+        for at_ns, server, step in heapq.merge(*self._timelines(), key=lambda each: each[0]):
             if run.rejected or run.outside:
                 break
             now_ns = at_ns
             if isinstance(step, Step):
                 self._take(step)
             elif isinstance(step, Merge):
-                self._merge(step)
+                self._merge(step, server)
             else:
-                self._begin_or_end(step)
+                self._begin_or_end(step, server)
         names = len({node for node, _ in steps.batches})
         unheard = len(self._merged & steps.batches.keys() - steps.answers.keys())
         passed_s = (min(now_ns, last_ns) - first_ns) / SECOND_NS
@@ -177,21 +183,25 @@ class Follower:
 
     # ------------------------------------------------------------ the order of all steps
 
-    def _timelines(self) -> Iterator[list[tuple[int, Step | Merge | Begun | Ended]]]:
+    def _timelines(self) -> Iterator[list[tuple[int, int, Step | ServerEvent]]]:
+        """Yields the steps of each process, and of each server, with their times and the server's number."""
         for own in self._steps.of_processes:
-            yield [(step.t_ns, step) for step in own]
-        timeline: list[tuple[int, Step | Merge | Begun | Ended]] = []
-        last_ns = 0
-        for each in self._steps.hub:
-            at_ns = moment_ns(each.hub_us, self._begun) if isinstance(each, Merge) else each.monotonic_ns
-            if isinstance(each, Merge):
-                which = each.node, each.sequence
-                sent_ns, _ = self._steps.batches.get(which, (0, None))
-                heard_ns, _ = self._steps.answers.get(which, (at_ns, None))
-                at_ns = min(max(at_ns, sent_ns + 1), heard_ns - 1)
-            last_ns = max(last_ns, at_ns)
-            timeline.append((last_ns, each))
-        yield timeline
+            yield [(step.t_ns, NO_SERVER, step) for step in own]
+        for server, events in self._steps.servers:
+            timeline: list[tuple[int, int, Step | ServerEvent]] = []
+            last_ns = 0
+            for each in events:
+                last_ns = max(last_ns, self._moment_ns(each) if isinstance(each, Merge) else each.monotonic_ns)
+                timeline.append((last_ns, server, each))
+            yield timeline
+
+    def _moment_ns(self, merge: Merge) -> int:
+        """Returns the moment of a merge by the server's clock, but after the sending and before the answer."""
+        which = merge.node, merge.sequence
+        at_ns = moment_ns(merge.hub_us, self._begun)
+        sent_ns, _ = self._steps.batches.get(which, (0, None))
+        heard_ns, _ = self._steps.answers.get(which, (at_ns, None))
+        return min(max(at_ns, sent_ns + 1), heard_ns - 1)
 
     # ------------------------------------------------------------ the steps
 
@@ -216,22 +226,25 @@ class Follower:
         which = heard["sender"], heard["sequence"]
         if heard["answer"].status is not Status.MERGED or which in self._merged:
             return
-        if self._ended:
+        if self._home in self._ended:
             self.watching.run.outside = self.watching.run.outside or CUT_OFF
         else:
             self.watching.run.rejected = self.watching.run.rejected or (
                 f"{which[0]} has heard an answer to its batch {which[1]}, which the server has not merged before"
             )
 
-    def _begin_or_end(self, event: Begun | Ended) -> None:
+    def _begin_or_end(self, event: Begun | Ended, server: int) -> None:
         if isinstance(event, Ended):
-            self._ended = True
-        elif self._ended:
-            self._ended = False
+            self._ended.add(server)
+            return
+        self._ended.discard(server)
+        if server == self._home:
+            self._home = None
             self._clock.now_us = (event.monotonic_ns + self._base_ns) // MICROSECOND_NS
             self._hub.lose_data()
 
-    def _merge(self, merge: Merge) -> None:
+    def _merge(self, merge: Merge, server: int) -> None:
+        self._home = server
         which = merge.node, merge.sequence
         _, batch = self._steps.batches.get(which, (0, merge.bare))
         sent_ns, _ = self._steps.batches.get(which, (0, None))
@@ -241,7 +254,7 @@ class Follower:
             self.watching.run.outside = JUMPS
             return
         self._clock.now_us, self._candidate = merge.hub_us, merge.candidate
-        answer = self._hub.merge(batch)
+        answer = self._hub.merge(batch._replace(shard=0))
         self._merged.add(which)
         expected = Status.LAPSED if merge.lapsed else Status.MERGED
         if answer.status is not expected or (heard is not None and not _equal(answer, heard)):

@@ -91,12 +91,18 @@ class StepRecorder:
             self._write(ADMITS, now_ns, self._syncer, key=key, cost=cost * self._unit)
 
     def hook(self, syncers: Sequence[Syncer]) -> None:
-        """Hooks into the only syncer of an agent."""
-        (syncer,) = syncers
-        table = syncer.kernel.tables[self._limit]
+        """Hooks into that syncer of an agent, one for each shard, that reports the followed keys."""
+        table = syncers[0].kernel.tables[self._limit]
+        (shard,) = {table.shard_of(key).index for key in self._keys}
+        syncer = syncers[shard]
         self._syncer, self._unit = syncer, table.unit
         self._looks = {syncer: [Looks(syncer, self._limit, key) for key in self._keys]}
-        self._terms = {"lease_ns": syncer.kernel.lease_ns, "capacity": table.capacity, "unit": table.unit}
+        self._terms = {
+            "lease_ns": syncer.kernel.lease_ns,
+            "capacity": table.capacity,
+            "unit": table.unit,
+            "shard": shard,
+        }
         take, merged, failed, leave = syncer.take, syncer.merged, syncer.failed, syncer.leave
 
         def leaves(now_ns: int) -> None:

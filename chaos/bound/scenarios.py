@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from chaos.deployments.deployment import BROKER, CLUSTER, REDIS, SENTINEL
+from chaos.deployments.deployment import BROKER, SENTINEL
+from chaos.fleet.plan import Request
+from chaos.names import LIMIT_NAME, OURS
 from chaos.scenarios.hostile import SMALL_HUB
 from chaos.scenarios.scenario import Scenario
+from reconverge.kernel.shard import shard_of
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, Limit
 from reconverge.policies import choose
 from reconverge.settings import lease_min_s
 from reconverge.simulation.model.bound.watching_hub import is_bound
+from reconverge.simulation.model.bound.worlds import KEYS_MAX
 
 KINDS: Final = {"fixed": FIXED_WINDOW, "log": SLIDING_LOG, "slices": SLIDING_SLICES}
 POLICIES: Final = ("strict", "balanced")
 UNBOUND: Final = {
     BROKER: "the ledger is at a member of the broker, whose merges are not recorded",
-    CLUSTER: "the ledger is on several servers, and only one is listened to",
     SENTINEL: "a replica takes over with some of the data; the model knows a loss of all",
 }
 STORM: Final = "storm"
@@ -25,7 +30,7 @@ STORM: Final = "storm"
 
 def why_unbound(scenario: Scenario) -> str:
     """Returns the reason why a scenario cannot be compared with the model; empty if it can."""
-    if scenario.deployment != REDIS:
+    if scenario.deployment in UNBOUND:
         return UNBOUND[scenario.deployment]
     if scenario.replica:
         return UNBOUND[SENTINEL]
@@ -54,3 +59,17 @@ def bound(scenario: Scenario, kind: str, policy: str, short: bool = False) -> Sc
         rivals=(),
         expectations=(),
     )
+
+
+def to_follow(scenario: Scenario, requests: Iterable[Iterable[Request]], shards: int) -> tuple[str, ...]:
+    """Returns the keys to follow: those with the most requests, up to KEYS_MAX.
+
+    If there are several shards, that is one key, of a shard that a fault concerns.
+    """
+    asked = Counter(request.key for share in requests for request in share)
+    keys = [key for key, _ in asked.most_common()]
+    if shards == 1:
+        return tuple(keys[:KEYS_MAX])
+    hit = frozenset[int]().union(*(spell.shards or range(shards) for spell in scenario.spells))
+    numbers: Any = range(shards)
+    return (next(key for key in keys if shard_of(numbers, OURS, LIMIT_NAME, key) in hit),)

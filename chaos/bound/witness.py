@@ -1,4 +1,4 @@
-"""Writes down what a Redis runs, in its order, and reads from that which batches it has merged, and when."""
+"""Writes down what Redis servers run, in their order, and reads from that which batches they have merged, and when."""
 
 # Theory of operation.
 #
@@ -7,8 +7,9 @@
 # script writes the record of its node: that has the batch's sequence number and the hub's time. A script that fails, or
 # finds the batch outdated, writes none; for a name whose lease is over, it writes that the name is gone.
 #
-# A server that begins again listens to nodes only when the witness listens to it, so that no command is missed. A
-# killed server sends its last answers and the witness's last lines in one turn of its loop.
+# A server that begins again listens to nodes only when the witness listens to it, so that no command is missed; a
+# master of a cluster writes nothing in its first two seconds. A killed server sends its last answers and the witness's
+# last lines in one turn of its loop. Each server has a file for each time that it has begun.
 
 from __future__ import annotations
 
@@ -20,26 +21,26 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 import msgpack
 
-from chaos.names import OURS, SECRET
+from chaos.names import OURS
 from reconverge.clock import MICROSECOND_NS
 from reconverge.hub.report import Batch
 
 COMMANDS: Final = "commands"
-"""The name of the file with the commands that a server has run."""
+"""How the names of the files with the commands begin; the number of the server follows."""
 LISTENS, ENDED = b"listens", b"ended"
 """How lines begin that the witness adds: the clocks when it began to listen, and the moment of the server's end."""
 MEASURED: Final = 20
 """How often the two clocks are read, as the thread may be interrupted between both."""
-_SHARED: Final = [f"{OURS}:{{0}}:{name}".encode() for name in ("meta", "nodes", "accounts")]
-_META, _NODES, _ACCOUNTS = map(re.escape, _SHARED)
+_SHARED: Final = rf"{OURS}:\{{[0-9]+\}}:".encode()
 _KEPT: Final = re.compile(
-    rb'\S+ \[[^]]*\] "(?:EVAL(?:SHA)?" "(?:[^"\\]|\\.)*" "[0-9]+" "%b" "%b" "%b"|HSET" "(?:%b|%b" "stirred)")'
-    % (_META, _NODES, _ACCOUNTS, _NODES, _META)
+    rb'\S+ \[[^]]*\] "(?:EVAL(?:SHA)?" "(?:[^"\\]|\\.)*" "[0-9]+" "%bmeta" "%bnodes" "%baccounts"'
+    rb'|HSET" "%b(?:nodes|meta" "stirred)")' % (_SHARED, _SHARED, _SHARED, _SHARED)
 )
 """The pattern of the commands that are kept: calls of the script, and what it writes of nodes."""
 _ARGUMENT: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
@@ -71,24 +72,28 @@ class Ended(NamedTuple):
     monotonic_ns: int
 
 
+ServerEvent = Merge | Begun | Ended
+
+
 class Witness:
-    """Listens to one server after the other, by their unix socket, and writes down what they run."""
+    """Listens to servers by their unix sockets, each time that one begins, and writes down what they run."""
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / COMMANDS
+        self._directory = directory
+        self._lives = count()
 
-    def listen(self, address: Path) -> None:
-        """Listens to the server at `address` from now on, on a thread of its own."""
+    def listen(self, address: Path, server: int = 0, *, password: str = "") -> None:
+        """Listens to the server with this number, at `address`, from now on, on a thread of its own."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(address))
         lines = connection.makefile("rb")
-        for command in (b"AUTH " + SECRET.encode(), b"MONITOR"):
-            connection.sendall(command + b"\r\n")
+        for command in (f"AUTH {password}", "MONITOR")[not password :]:
+            connection.sendall(f"{command}\r\n".encode())
             answer = lines.readline()
             if not answer.startswith(b"+OK"):
                 raise RuntimeError(f"the server does not let itself be watched: {answer!r}")
         wall_ns, monotonic_ns = clocks()
-        file = self._path.open("ab", buffering=0)
+        file = (self._directory / f"{COMMANDS}-{server}.{next(self._lives):03}").open("ab", buffering=0)
         file.write(b"%s %d %d\n" % (LISTENS, monotonic_ns, wall_ns))
         threading.Thread(target=self._write_down, args=(connection, lines, file), name="witness", daemon=True).start()
 
@@ -113,28 +118,39 @@ def clocks() -> tuple[int, int]:
     return wall_ns, monotonic_ns
 
 
-def read_commands(path: Path) -> Iterator[Merge | Begun | Ended]:
-    """Yields what servers have done to the ledger, in their order, from the file of a witness."""
+def read_servers(directory: Path, shard: int) -> Iterator[tuple[int, list[ServerEvent]]]:
+    """Yields what each server has done to the ledger of a shard each time that it ran, and the server's number."""
+    for path in sorted(directory.glob(f"{COMMANDS}-*")):
+        yield int(path.stem.rpartition("-")[2]), list(read_commands(path, shard))
+
+
+def read_commands(path: Path, shard: int) -> Iterator[ServerEvent]:
+    """Yields what a server has done to the ledger of a shard, in its order, from a file of a witness."""
+    prefix = f"{OURS}:{{{shard}}}:".encode()
     sent: Merge | None = None
     for line in path.read_bytes().splitlines():
         first, *rest = line.split(b" ", 3)
         if first == LISTENS:
             yield Begun(*map(int, rest))
-            continue
-        if first == ENDED:
+        elif first == ENDED:
             yield Ended(int(rest[0]))
-            continue
-        words = [ast.literal_eval(f'b"{found.decode()}"') for found in _ARGUMENT.findall(line)]
-        if words[0].startswith(b"EVAL"):
-            sent = _sent(words)
-        elif sent is not None and words[1] == _SHARED[1]:
-            hub_us, sequence, *_ = map(int, msgpack.unpackb(words[3]))
-            if sequence == sent.sequence:
-                yield sent._replace(hub_us=hub_us)
-                sent = None
-        elif sent is not None:  # the record was that of the node's last batch
-            yield sent._replace(hub_us=int(words[3]), lapsed=True)
-            sent = None
+        elif prefix in line:
+            words = [ast.literal_eval(f'b"{found.decode()}"') for found in _ARGUMENT.findall(line)]
+            if words[0].startswith(b"EVAL"):
+                sent = _sent(words)
+            elif sent is not None:
+                merge = _merged(sent, words)
+                if merge is not None:
+                    yield merge
+                    sent = None
+
+
+def _merged(sent: Merge, words: list[bytes]) -> Merge | None:
+    """Returns the batch `sent` as the script has merged it; None if another command has yet to show that."""
+    if not words[1].endswith(b":nodes"):
+        return sent._replace(hub_us=int(words[3]), lapsed=True)  # the record was that of the node's last batch
+    hub_us, sequence, *_ = map(int, msgpack.unpackb(words[3]))
+    return sent._replace(hub_us=hub_us) if sequence == sent.sequence else None
 
 
 def _sent(words: list[bytes]) -> Merge:

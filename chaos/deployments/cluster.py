@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from chaos.bound.witness import Witness
 from chaos.deployments.deployment import RIVAL, USER, Guard, redis_users
 from chaos.names import REPORTED, SECRET, hash_of
 from reconverge_sync.cluster.hub import ClusterHub
@@ -33,8 +34,9 @@ class Cluster:
 
     shards = SHARDS
 
-    def __init__(self, guard: Guard | None = None) -> None:
+    def __init__(self, guard: Guard | None = None, witness: Witness | None = None) -> None:
         self._guard = guard
+        self._witness = witness
         options = () if guard is None else redis_users(ClusterHub.__doc__ or "")
         tls = () if guard is None else (*tls_options(guard.certificates), "--tls-cluster", "yes")
         self._cluster = RedisCluster(*options, masters=MASTERS, tls=tls, failed_after_ms=QUICK_MS)
@@ -47,6 +49,8 @@ class Cluster:
 
     def start(self) -> None:
         self._cluster.__enter__()
+        for number in range(MASTERS):
+            self._witnessed(number)
 
     def stop(self) -> None:
         self._cluster.__exit__(None, None, None)
@@ -87,8 +91,8 @@ class Cluster:
 
     def spawn(self) -> None:
         """Starts the servers again. A server knows the others from its own files."""
-        for server in self.servers:
-            server.start()
+        for number in range(MASTERS):
+            self.spawn_master(number)
 
     def kill_master(self, number: int) -> None:
         """Kills one master as a crash does."""
@@ -97,6 +101,11 @@ class Cluster:
     def spawn_master(self, number: int) -> None:
         """Starts a killed master again, empty."""
         self.servers[number].start()
+        self._witnessed(number)
+
+    def _witnessed(self, number: int) -> None:
+        if self._witness is not None:
+            self._witness.listen(self.servers[number].socket, number)
 
     def await_answer(self) -> None:
         """Waits until all servers agree that all slots are served."""

@@ -117,7 +117,7 @@ class Redis:
         if not self.alive:
             raise RuntimeError(f"redis-server ended at once: {(self.directory / 'redis.log').read_text()[-500:]}")
         if self._witness is not None:
-            self._witness.listen(self.socket)
+            self._witness.listen(self.socket, password=SECRET)
             self.admin.config_set("port", self._plain_port)
             if self._guard is not None:
                 self.admin.config_set("tls-port", self.port)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
 from random import Random
 
 from chaos.fleet.plan import Request
@@ -31,12 +29,6 @@ def draw(scenario: Scenario, seed: int) -> list[tuple[Request, ...]]:
             shares[arrival.node].append(Request(arrival.moment_ns, arrival.key, arrival.cost))
     _mix_in(shares, scenario, Random(f"more keys {seed}"))
     return [tuple(share) for share in shares]
-
-
-def most_asked(shares: Iterable[Iterable[Request]], keys: int) -> tuple[str, ...]:
-    """Returns the keys with the most requests, at most `keys` of them."""
-    asked = Counter(request.key for share in shares for request in share)
-    return tuple(key for key, _ in asked.most_common(keys))
 
 
 def _mix_in(shares: list[list[Request]], scenario: Scenario, random: Random) -> None:

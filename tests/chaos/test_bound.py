@@ -115,7 +115,7 @@ class RecordedWorld:
 
     def steps(self) -> Steps:
         """All that was written down."""
-        steps = Steps(hub=list(self.done))
+        steps = Steps(servers=[(0, list(self.done))])
         for path in sorted(self.directory.glob(f"{STEPS}-*")):
             steps.add(path.stem, path.read_text().splitlines())
         return steps
@@ -204,9 +204,10 @@ def test_a_jump_of_the_hubs_clock_ends_the_checks(world: RecordedWorld) -> None:
     """The proof assumes that there is none: what was accepted before counts, and the reason is given."""
     world.lives()
     steps = world.steps()
-    last = steps.hub[-1]
+    ((_, done),) = steps.servers
+    last = done[-1]
     assert isinstance(last, Merge)
-    steps.hub[-1] = last._replace(hub_us=last.hub_us + 3600 * SECOND_NS // MICROSECOND_NS)
+    done[-1] = last._replace(hub_us=last.hub_us + 3600 * SECOND_NS // MICROSECOND_NS)
 
     outcome = followed(steps)
 
@@ -232,7 +233,7 @@ def test_a_script_that_writes_no_record_of_its_node_has_merged_nothing(tmp_path:
     lines = [b"listens 5 6", sent % (header % rb"\x01"), sent % (header % rb"\x02"), record, b"ended 9"]
     (tmp_path / COMMANDS).write_bytes(b"\n".join(lines) + b"\n")
 
-    begun, merge, ended = read_commands(tmp_path / COMMANDS)
+    begun, merge, ended = read_commands(tmp_path / COMMANDS, shard=0)
 
     assert (Begun(5, 6), Ended(9)) == (begun, ended)
     assert isinstance(merge, Merge)
