@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 import redis
 
 from chaos.bound.following import Followed, follow
+from chaos.bound.leaders import leaders_recorded
 from chaos.bound.scenarios import to_follow
 from chaos.deployments.deployment import BROKER
 from chaos.faults.proxy import ProxyDisobeyed
@@ -92,7 +94,8 @@ class Supervisor:
         with tempfile.TemporaryDirectory(prefix="reconverge-chaos-", ignore_cleanup_errors=True) as name:
             directory = Path(name)
             try:
-                await self._on_stage(directory)
+                with leaders_recorded(directory) if self._scenario.bound else nullcontext():
+                    await self._on_stage(directory)
             except ProxyDisobeyed as error:
                 raise ChaosFailed(f"a proxy does not obey: {error}") from error
             self.record.followed = await asyncio.to_thread(self._follow, directory)

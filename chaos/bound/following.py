@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from chaos.bound.leaders import read_leaders
 from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK
 from chaos.bound.witness import Begun, Ended, Merge, ServerEvent, moment_ns, read_servers
 from chaos.names import LIMIT_NAME
@@ -42,6 +43,7 @@ ARGUMENTS: Final = {ADMITS: ("cost",), TOOK: ("batch",), HEARD: ("answer",), GAV
 """The facts of each step that the watch of a key needs."""
 JUMPS: Final = "the hub's clock jumps"
 """What the proof assumes not to happen; the binding of simulations meets it in the hub's windows."""
+TWO_LEDGERS: Final = "a leader goes on with a ledger that another leader's ledger has replaced"
 CUT_OFF: Final = "the server has ended the connection of its witness"
 APART_NS: Final = 20 * MILLISECOND_NS
 """The most by which the hub's clock may put a merge after its answer, before it counts as a jump."""
@@ -77,7 +79,7 @@ class Steps:
         steps = cls()
         for path in sorted(directory.glob(f"{STEPS}-*.jsonl")):
             steps.add(path.stem.removeprefix(f"{STEPS}-"), path.read_text().splitlines())
-        steps.servers = list(read_servers(directory, steps.terms["shard"]))
+        steps.servers = list(read_servers(directory, steps.terms["shard"])) or [(0, read_leaders(directory))]
         return steps
 
     def add(self, node: str, lines: Sequence[str]) -> None:
@@ -198,7 +200,7 @@ class Follower:
     def _moment_ns(self, merge: Merge) -> int:
         """Returns the moment of a merge by the server's clock, but after the sending and before the answer."""
         which = merge.node, merge.sequence
-        at_ns = moment_ns(merge.hub_us, self._begun)
+        at_ns = moment_ns(merge, self._begun)
         sent_ns, _ = self._steps.batches.get(which, (0, None))
         heard_ns, _ = self._steps.answers.get(which, (at_ns, None))
         return min(max(at_ns, sent_ns + 1), heard_ns - 1)
@@ -249,11 +251,16 @@ class Follower:
         _, batch = self._steps.batches.get(which, (0, merge.bare))
         sent_ns, _ = self._steps.batches.get(which, (0, None))
         heard_ns, heard = self._steps.answers.get(which, (None, None))
-        at_ns = moment_ns(merge.hub_us, self._begun)
+        at_ns = moment_ns(merge, self._begun)
         if at_ns < sent_ns - APART_NS or (heard_ns is not None and at_ns > heard_ns + APART_NS):
             self.watching.run.outside = JUMPS
             return
         self._clock.now_us, self._candidate = merge.hub_us, merge.candidate
+        ledger = self._hub._shards[0]  # noqa: SLF001  # a leader's knowledge of it is no part of a hub's methods
+        if merge.before and merge.before != ledger.generation:
+            self.watching.run.outside = TWO_LEDGERS
+            return
+        ledger.lost, ledger.grace_us = ledger.lost or merge.lost, merge.grace_us
         answer = self._hub.merge(batch._replace(shard=0))
         self._merged.add(which)
         expected = Status.LAPSED if merge.lapsed else Status.MERGED

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from chaos.deployments.deployment import BROKER, SENTINEL
+from chaos.deployments.deployment import SENTINEL
 from chaos.fleet.plan import Request
 from chaos.names import LIMIT_NAME, OURS
 from chaos.scenarios.hostile import SMALL_HUB
@@ -22,7 +22,6 @@ from reconverge.simulation.model.bound.worlds import KEYS_MAX
 KINDS: Final = {"fixed": FIXED_WINDOW, "log": SLIDING_LOG, "slices": SLIDING_SLICES}
 POLICIES: Final = ("strict", "balanced")
 UNBOUND: Final = {
-    BROKER: "the ledger is at a member of the broker, whose merges are not recorded",
     SENTINEL: "a replica takes over with some of the data; the model knows a loss of all",
 }
 STORM: Final = "storm"
@@ -71,5 +70,4 @@ def to_follow(scenario: Scenario, requests: Iterable[Iterable[Request]], shards:
     if shards == 1:
         return tuple(keys[:KEYS_MAX])
     hit = frozenset[int]().union(*(spell.shards or range(shards) for spell in scenario.spells))
-    numbers: Any = range(shards)
-    return (next(key for key in keys if shard_of(numbers, OURS, LIMIT_NAME, key) in hit),)
+    return (next(key for key in keys if shard_of(range(shards), OURS, LIMIT_NAME, key) in hit),)

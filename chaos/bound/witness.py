@@ -57,6 +57,13 @@ class Merge(NamedTuple):
     """The name of the server's data, if they begin with this batch."""
     bare: Batch
     """The batch without limits and cells."""
+    before: str = ""
+    """The name of the data before, if a leader at a broker has merged it; empty if they begin with this batch."""
+    lost: bool = False
+    """Whether these data follow on others that were lost, as a leader at a broker knows."""
+    grace_us: int = 0
+    t_ns: int = 0
+    """The moment of the merge by the machine's monotonic clock; 0 if only the server's clock tells it."""
 
 
 class Begun(NamedTuple):
@@ -164,6 +171,6 @@ def _sent(words: list[bytes]) -> Merge:
     return Merge(node, number, hub_us=0, lapsed=False, candidate=candidate, bare=bare)
 
 
-def moment_ns(hub_us: int, begun: Begun) -> int:
-    """Returns a moment of the server's clock by the machine's monotonic clock."""
-    return hub_us * MICROSECOND_NS - begun.wall_ns + begun.monotonic_ns
+def moment_ns(merge: Merge, begun: Begun) -> int:
+    """Returns the moment of a merge by the machine's monotonic clock."""
+    return merge.t_ns or merge.hub_us * MICROSECOND_NS - begun.wall_ns + begun.monotonic_ns

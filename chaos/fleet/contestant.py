@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
 
+from chaos.bound.leaders import leaders_recorded
 from chaos.bound.recording import StepRecorder
 from chaos.faults.nonsense import ThirdPartyHub
 from chaos.fleet.plan import Plan
@@ -30,6 +31,7 @@ CENSUS_KEY: Final = "all"
 CENSUS: Final = Limit(10**12, 30 * 86_400.0, algorithm=FIXED_WINDOW)
 """A limit so large that it is calm at any load, and with a window so long that no run falls on its edge."""
 _numbers = count(1)
+_for_good = ExitStack()
 
 
 class Contestant(Protocol):
@@ -220,6 +222,8 @@ class Ours:
         self._keys: tuple[str, ...] = ()
         self._steps = StepRecorder(Path(plan.directory), plan.node, self._number, LIMIT_NAME, plan.followed)
         self._steps.attach(self.agent)
+        if plan.followed and plan.url.startswith("mqtt"):
+            _for_good.enter_context(leaders_recorded(Path(plan.directory)))
 
     def prepare(self, keys: Iterable[str]) -> None:
         self._keys = tuple(keys)

@@ -250,7 +250,9 @@ def test_scenarios_are_followed_with_limits_of_the_model_or_it_is_said_why_not()
                 assert is_bound(ours.limit, ours.policy)
                 assert (scenario.spells, scenario.limit.quota) == (ours.spells, ours.limit.quota)
 
-    assert {"failover", "poison", "signal-storm"} <= {one.name for one in known if why_unbound(one)}
+    assert {"failover", "sentinel-failover", "key-flood-small-hub", "signal-storm"} == {
+        one.name for one in known if why_unbound(one)
+    }
 
 
 @pytest.mark.slow

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import TypeVar
 
 from reconverge.clock import NEVER_NS
 from reconverge.kernel.engine import ShardFields, TallyFields
 from reconverge.kernel.reporting.asks import AskState
 from reconverge.kernel.reporting.deferred import Later
+
+AnyShard = TypeVar("AnyShard")
 
 
 class ShardState(ShardFields, AskState):
@@ -149,7 +152,7 @@ class Tally(TallyFields):
         self._reported = self._confirmed = (0, 0)
 
 
-def shard_of(shards: Sequence[ShardState], namespace: str, limit_name: str, key: str) -> ShardState:
+def shard_of(shards: Sequence[AnyShard], namespace: str, limit_name: str, key: str) -> AnyShard:
     """Returns the shard that counts `key`, the same on all nodes; clients cannot predict it, as the hash is keyed."""
     if len(shards) == 1:
         return shards[0]
