@@ -13,7 +13,7 @@ from typing import Final
 
 import redis
 
-from chaos.bound.following import Followed, follow
+from chaos.bound.following import Followed, Follower, Steps
 from chaos.bound.leaders import leaders_recorded
 from chaos.bound.scenarios import to_follow
 from chaos.deployments.deployment import BROKER
@@ -23,7 +23,7 @@ from chaos.fleet.observer import Observer
 from chaos.fleet.plan import Plan
 from chaos.fleet.watchdog import HANG, innermost_frame
 from chaos.judge.history import Life, Part, Sight, View, last_view, read_lives
-from chaos.names import MERGED, OURS, SECRET
+from chaos.names import LIES, MERGED, OURS, SECRET
 from chaos.scenarios import workload
 from chaos.scenarios.scenario import Scenario
 from chaos.stage import ChaosFailed, Stage
@@ -108,7 +108,9 @@ class Supervisor:
         scenario = self._scenario
         if not scenario.bound:
             return None
-        return follow(directory, scenario.limit, scenario.policy, self._followed, scenario.cost_max)
+        steps, lies = Steps.read(directory), scenario.ground == LIES or scenario.third_party
+        terms = scenario.limit, scenario.policy, self._followed, scenario.cost_max
+        return Follower(steps, *terms, lies=lies).follow()
 
     async def _on_stage(self, directory: Path) -> None:
         async with Stage(self._scenario, directory) as stage:

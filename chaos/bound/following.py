@@ -43,6 +43,7 @@ ARGUMENTS: Final = {ADMITS: ("cost",), TOOK: ("batch",), HEARD: ("answer",), GAV
 """The facts of each step that the watch of a key needs."""
 JUMPS: Final = "the hub's clock jumps"
 """What the proof assumes not to happen; the binding of simulations meets it in the hub's windows."""
+BELIEVED: Final = "a node believes an answer that its hub has not given"
 TWO_LEDGERS: Final = "a leader goes on with a ledger that another leader's ledger has replaced"
 CUT_OFF: Final = "the server has ended the connection of its witness"
 APART_NS: Final = 20 * MILLISECOND_NS
@@ -136,10 +137,13 @@ class Followed(NamedTuple):
 
 
 class Follower:
-    """Follows one run."""
+    """Follows one run; `lies` is whether a fault changes answers on their way."""
 
-    def __init__(self, steps: Steps, limit: Limit, policy: Policy, keys: Sequence[str], cost_max: int) -> None:
+    def __init__(
+        self, steps: Steps, limit: Limit, policy: Policy, keys: Sequence[str], cost_max: int, *, lies: bool = False
+    ) -> None:
         self._steps = steps
+        self._lies = lies
         self._begun = next(each for _, events in steps.servers for each in events if isinstance(each, Begun))
         base_ns = self._begun.wall_ns - self._begun.monotonic_ns
         self._base_ns = base_ns
@@ -264,7 +268,9 @@ class Follower:
         answer = self._hub.merge(batch._replace(shard=0))
         self._merged.add(which)
         expected = Status.LAPSED if merge.lapsed else Status.MERGED
-        if answer.status is not expected or (heard is not None and not _equal(answer, heard)):
+        if answer.status is expected and self._lies and heard is not None and not _equal(answer, heard):
+            self.watching.run.outside = BELIEVED
+        elif answer.status is not expected or (heard is not None and not _equal(answer, heard)):
             self.watching.run.rejected = (
                 f"the hub has answered {merge.node}, number {merge.sequence}, in another way than its definition:\n"
                 f"  {heard}\n  {answer}"
@@ -274,8 +280,3 @@ class Follower:
 
 def _equal(one: Answer, other: Answer) -> bool:
     return one._replace(cells=tuple(one.cells)) == other._replace(cells=tuple(other.cells))
-
-
-def follow(directory: Path, limit: Limit, policy: Policy, keys: Sequence[str], cost_max: int) -> Followed:
-    """Follows the run that was recorded in `directory`."""
-    return Follower(Steps.read(directory), limit, policy, keys, cost_max).follow()
