@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from chaos.bound.leaders import read_leaders
+from chaos.bound.leaders import handed_over, read_leaders
 from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK
-from chaos.bound.witness import Begun, Ended, Merge, ServerEvent, moment_ns, read_servers
+from chaos.bound.witness import Begun, Ended, LeadersMerge, Merge, ServerEvent, moment_ns, read_servers
 from chaos.names import LIMIT_NAME
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
@@ -153,6 +153,8 @@ class Follower:
         self._hub.lose_data()
         self._home: int | None = None
         """The server that has the ledger; None before the first merge."""
+        self._ledger = ""
+        """The ledger of the last merge, if a leader at a broker has made it."""
         self._ended: set[int] = set()
         """The servers that have ended, and have not begun again."""
         self._merged: set[tuple[str, int]] = set()
@@ -164,7 +166,7 @@ class Follower:
         for key in keys:
             binding = BoundKey(terms, self._begun.wall_ns, self.watching.run.accepted)
             self.watching.watches.append(Watch(binding, LIMIT_NAME, key, base_ns))
-        self.watching.attach_hub(self._hub, self._hub, lambda: self._clock.wall_ns() - base_ns)
+        self.watching.attach_hub(self._hub, self._hub, lambda: self._clock.wall_ns() - self._base_ns)
 
     def follow(self) -> Followed:
         """Follows the run until its end, a rejected step, or a step that the proof assumes away."""
@@ -177,7 +179,7 @@ class Follower:
             now_ns = at_ns
             if isinstance(step, Step):
                 self._take(step)
-            elif isinstance(step, Merge):
+            elif isinstance(step, Merge | LeadersMerge):
                 self._merge(step, server)
             else:
                 self._begin_or_end(step, server)
@@ -197,11 +199,13 @@ class Follower:
             timeline: list[tuple[int, int, Step | ServerEvent]] = []
             last_ns = 0
             for each in events:
-                last_ns = max(last_ns, self._moment_ns(each) if isinstance(each, Merge) else each.monotonic_ns)
+                last_ns = max(
+                    last_ns, self._moment_ns(each) if isinstance(each, Merge | LeadersMerge) else each.monotonic_ns
+                )
                 timeline.append((last_ns, server, each))
             yield timeline
 
-    def _moment_ns(self, merge: Merge) -> int:
+    def _moment_ns(self, merge: Merge | LeadersMerge) -> int:
         """Returns the moment of a merge by the server's clock, but after the sending and before the answer."""
         which = merge.node, merge.sequence
         at_ns = moment_ns(merge, self._begun)
@@ -249,7 +253,7 @@ class Follower:
             self._clock.now_us = (event.monotonic_ns + self._base_ns) // MICROSECOND_NS
             self._hub.lose_data()
 
-    def _merge(self, merge: Merge, server: int) -> None:
+    def _merge(self, merge: Merge | LeadersMerge, server: int) -> None:
         self._home = server
         which = merge.node, merge.sequence
         _, batch = self._steps.batches.get(which, (0, merge.bare))
@@ -260,11 +264,10 @@ class Follower:
             self.watching.run.outside = JUMPS
             return
         self._clock.now_us, self._candidate = merge.hub_us, merge.candidate
-        ledger = self._hub._shards[0]  # noqa: SLF001  # a leader's knowledge of it is no part of a hub's methods
-        if merge.before and merge.before != ledger.generation:
-            self.watching.run.outside = TWO_LEDGERS
-            return
-        ledger.lost, ledger.grace_us = ledger.lost or merge.lost, merge.grace_us
+        if isinstance(merge, LeadersMerge):
+            self._look_at_leader(merge)
+            if self.watching.run.outside:
+                return
         answer = self._hub.merge(batch._replace(shard=0))
         self._merged.add(which)
         expected = Status.LAPSED if merge.lapsed else Status.MERGED
@@ -276,6 +279,25 @@ class Follower:
                 f"  {heard}\n  {answer}"
             )
         self._compared += heard is not None
+
+    def _look_at_leader(self, merge: LeadersMerge) -> None:
+        """Takes over what a leader knows of its ledger, and its clock, which goes on from an estimate of the last one."""
+        shards = self._hub._shards  # noqa: SLF001  # no method of a hub gives it another ledger
+        base_ns = merge.hub_us * MICROSECOND_NS - merge.t_ns
+        if abs(base_ns - self._base_ns) > APART_NS:
+            self.watching.run.outside = JUMPS
+        elif abs(base_ns - self._base_ns) > MILLISECOND_NS:
+            self._base_ns = base_ns
+            for watch in self.watching.watches:
+                watch.base_ns = base_ns
+        if not merge.before and self._ledger:
+            self._hub.lose_data()
+        elif merge.before and merge.before != shards[0].generation:
+            self.watching.run.outside = TWO_LEDGERS
+        elif merge.ledger != self._ledger:
+            shards[0] = handed_over(shards[0])
+        self._ledger = merge.ledger
+        shards[0].lost, shards[0].grace_us = shards[0].lost or merge.lost, merge.grace_us
 
 
 def _equal(one: Answer, other: Answer) -> bool:

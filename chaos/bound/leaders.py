@@ -4,8 +4,8 @@
 #
 # At a broker no server has the ledger, but a member, whose merges are Python. So they are written down where they are
 # made: by all nodes, and by the program that runs the scenario, which is the first member. A line has the state of the
-# ledger before: one without a generation is new, so that all data of the leader before are lost; any other was handed
-# over, or has been there.
+# ledger before: one without a generation is new, so that all data of the leader before are lost. Any other is the one
+# of the merge before, or was handed over, which leaves out parts of it: those are worked out again.
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final
 
-from chaos.bound.witness import Begun, Ended, Merge, ServerEvent
+from chaos.bound.witness import Begun, LeadersMerge, ServerEvent
 from reconverge.clock import MICROSECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
+from reconverge_sync.merge.rule import LedgerShard
+from reconverge_sync.mqtt.handover import LedgerReader, write_ledger
 from reconverge_sync.mqtt.leader import Candidate
 from reconverge_sync.mqtt.messages import read_batch, write_batch
 
@@ -50,7 +52,7 @@ def _written_down(
 ) -> Iterator[Answer | None]:
     ledger = candidate.ledger
     assert ledger is not None
-    before = {"before": ledger.generation, "lost": ledger.lost, "grace_us": ledger.grace_us}
+    before = {"before": ledger.generation, "lost": ledger.lost, "grace_us": ledger.grace_us, "ledger": id(ledger)}
     for answer in steps:
         if answer is not None and answer.status is not Status.STALE:
             facts = {"t": begun_ns, "hub_us": answer.hub_us, "generation": answer.generation, **before}
@@ -61,26 +63,35 @@ def _written_down(
 
 
 def read_leaders(directory: Path) -> list[ServerEvent]:
-    """Returns the merges of all leaders in their order, as if one server had made them that begins with each ledger."""
-    lines = [line for path in directory.glob(f"{MERGES}-*") for line in path.read_text().splitlines()]
-    events: list[ServerEvent] = []
-    for facts in sorted(map(json.loads, lines), key=lambda facts: facts["t"]):
-        if not facts["before"]:
-            events += [Ended(facts["t"])] if events else []
-            events.append(Begun(facts["t"], facts["hub_us"] * MICROSECOND_NS))
-        batch = read_batch(bytes.fromhex(facts["batch"]), shard=0)
-        events.append(
-            Merge(
-                batch.node,
-                batch.sequence,
-                facts["hub_us"],
-                facts["lapsed"],
-                facts["generation"],
-                batch._replace(limits=(), cells=()),
-                facts["before"],
-                facts["lost"],
-                facts["grace_us"],
-                facts["t"],
-            )
-        )
-    return events
+    """Returns the merges of all leaders in their order, after the moment at which the first of them began."""
+    lines = [
+        {"leader": path.stem, **json.loads(line)}
+        for path in directory.glob(f"{MERGES}-*")
+        for line in path.read_text().splitlines()
+    ]
+    merges = [_merge(facts) for facts in sorted(lines, key=lambda facts: facts["t"])]
+    return [Begun(merges[0].t_ns, merges[0].hub_us * MICROSECOND_NS), *merges]
+
+
+def _merge(facts: dict[str, Any]) -> LeadersMerge:
+    batch = read_batch(bytes.fromhex(facts["batch"]), shard=0)
+    return LeadersMerge(
+        batch.node,
+        batch.sequence,
+        facts["hub_us"],
+        facts["lapsed"],
+        facts["generation"],
+        batch._replace(limits=(), cells=()),
+        facts["t"],
+        f"{facts['leader']}.{facts['ledger']}",
+        facts["before"],
+        facts["lost"],
+        facts["grace_us"],
+    )
+
+
+def handed_over(ledger: LedgerShard) -> LedgerShard:
+    """Returns a ledger as a leader has it that got it from another one."""
+    reader = LedgerReader("")
+    (whole,) = filter(None, map(reader.read, write_ledger(ledger, 1)))
+    return whole[1]

@@ -57,13 +57,27 @@ class Merge(NamedTuple):
     """The name of the server's data, if they begin with this batch."""
     bare: Batch
     """The batch without limits and cells."""
-    before: str = ""
-    """The name of the data before, if a leader at a broker has merged it; empty if they begin with this batch."""
-    lost: bool = False
-    """Whether these data follow on others that were lost, as a leader at a broker knows."""
-    grace_us: int = 0
     t_ns: int = 0
     """The moment of the merge by the machine's monotonic clock; 0 if only the server's clock tells it."""
+
+
+class LeadersMerge(NamedTuple):
+    """A batch that a leader at a broker has merged; its first fields are those of a `Merge`."""
+
+    node: str
+    sequence: int
+    hub_us: int
+    lapsed: bool
+    candidate: str
+    bare: Batch
+    t_ns: int
+    ledger: str
+    """A name of the ledger that differs from leader to leader, also if it was handed over."""
+    before: str
+    """The name of the data before; empty if they begin with this batch."""
+    lost: bool
+    """Whether these data follow on others that were lost, as the leader knows."""
+    grace_us: int
 
 
 class Begun(NamedTuple):
@@ -79,7 +93,7 @@ class Ended(NamedTuple):
     monotonic_ns: int
 
 
-ServerEvent = Merge | Begun | Ended
+ServerEvent = Merge | LeadersMerge | Begun | Ended
 
 
 class Witness:
@@ -171,6 +185,6 @@ def _sent(words: list[bytes]) -> Merge:
     return Merge(node, number, hub_us=0, lapsed=False, candidate=candidate, bare=bare)
 
 
-def moment_ns(merge: Merge, begun: Begun) -> int:
+def moment_ns(merge: Merge | LeadersMerge, begun: Begun) -> int:
     """Returns the moment of a merge by the machine's monotonic clock."""
     return merge.t_ns or merge.hub_us * MICROSECOND_NS - begun.wall_ns + begun.monotonic_ns

@@ -47,7 +47,7 @@ class NodeWatch:
         self.binding = binding
         self.limit = limit
         self.key = key
-        self._base_ns = base_ns
+        self.base_ns = base_ns
         """The hub's time, in nanoseconds, when the nodes' clock was at 0."""
         self._window = binding.terms.meter is MeterClass.WINDOW
         self._names: dict[Hashable, BoundName] = {}
@@ -103,11 +103,11 @@ class NodeWatch:
         return at.shares and at.epoch * self.binding.terms.window_ns >= at.opens_us * MICROSECOND_NS
 
     def _until(self, at: Snapshot) -> int:
-        return max(LONG_AGO, at.until_ns + self._base_ns) if at.until_ns > -NEVER_NS else LONG_AGO
+        return max(LONG_AGO, at.until_ns + self.base_ns) if at.until_ns > -NEVER_NS else LONG_AGO
 
     def passes(self, now_ns: int) -> None:
         """Notes that time has passed until `now_ns`, by the nodes' clock."""
-        self.binding.passes(now_ns + self._base_ns)
+        self.binding.passes(now_ns + self.base_ns)
 
     def catches_up(self, node: Hashable, at: Snapshot, used: int | None = None, *, lowers: bool = True) -> Values:
         """Makes the model's steps that a node has made by itself since the last one. Returns the amounts in its cell.
