@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from chaos.bound.leaders import handed_over, read_leaders
 from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK
-from chaos.bound.witness import Begun, Ended, LeadersMerge, Merge, ServerEvent, moment_ns, read_servers
+from chaos.bound.witness import AnyMerge, Begun, Ended, LeadersMerge, ServerEvent, moment_ns, read_servers
 from chaos.names import LIMIT_NAME
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
@@ -179,7 +179,7 @@ class Follower:
             now_ns = at_ns
             if isinstance(step, Step):
                 self._take(step)
-            elif isinstance(step, Merge | LeadersMerge):
+            elif isinstance(step, AnyMerge):
                 self._merge(step, server)
             else:
                 self._begin_or_end(step, server)
@@ -199,13 +199,11 @@ class Follower:
             timeline: list[tuple[int, int, Step | ServerEvent]] = []
             last_ns = 0
             for each in events:
-                last_ns = max(
-                    last_ns, self._moment_ns(each) if isinstance(each, Merge | LeadersMerge) else each.monotonic_ns
-                )
+                last_ns = max(last_ns, self._moment_ns(each) if isinstance(each, AnyMerge) else each.monotonic_ns)
                 timeline.append((last_ns, server, each))
             yield timeline
 
-    def _moment_ns(self, merge: Merge | LeadersMerge) -> int:
+    def _moment_ns(self, merge: AnyMerge) -> int:
         """Returns the moment of a merge by the server's clock, but after the sending and before the answer."""
         which = merge.node, merge.sequence
         at_ns = moment_ns(merge, self._begun)
@@ -253,7 +251,7 @@ class Follower:
             self._clock.now_us = (event.monotonic_ns + self._base_ns) // MICROSECOND_NS
             self._hub.lose_data()
 
-    def _merge(self, merge: Merge | LeadersMerge, server: int) -> None:
+    def _merge(self, merge: AnyMerge, server: int) -> None:
         self._home = server
         which = merge.node, merge.sequence
         _, batch = self._steps.batches.get(which, (0, merge.bare))
@@ -281,7 +279,7 @@ class Follower:
         self._compared += heard is not None
 
     def _look_at_leader(self, merge: LeadersMerge) -> None:
-        """Takes over what a leader knows of its ledger, and its clock, which goes on from an estimate of the last one."""
+        """Takes over what a leader knows of its ledger, and its clock: it goes on by an estimate of the one before."""
         shards = self._hub._shards  # noqa: SLF001  # no method of a hub gives it another ledger
         base_ns = merge.hub_us * MICROSECOND_NS - merge.t_ns
         if abs(base_ns - self._base_ns) > APART_NS:

@@ -93,7 +93,8 @@ class Ended(NamedTuple):
     monotonic_ns: int
 
 
-ServerEvent = Merge | LeadersMerge | Begun | Ended
+AnyMerge = Merge | LeadersMerge
+ServerEvent = AnyMerge | Begun | Ended
 
 
 class Witness:
@@ -185,6 +186,6 @@ def _sent(words: list[bytes]) -> Merge:
     return Merge(node, number, hub_us=0, lapsed=False, candidate=candidate, bare=bare)
 
 
-def moment_ns(merge: Merge | LeadersMerge, begun: Begun) -> int:
+def moment_ns(merge: AnyMerge, begun: Begun) -> int:
     """Returns the moment of a merge by the machine's monotonic clock."""
     return merge.t_ns or merge.hub_us * MICROSECOND_NS - begun.wall_ns + begun.monotonic_ns
