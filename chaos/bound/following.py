@@ -30,11 +30,12 @@ from reconverge.hub.report import Answer, Batch, Status
 from reconverge.limit import Limit
 from reconverge.policies import Policy
 from reconverge.simulation.model.bound.snapshots import Snapshot
-from reconverge.simulation.model.bound.states import BoundKey
+from reconverge.simulation.model.bound.states import BoundKey, value_of
 from reconverge.simulation.model.bound.watching_hub import Watch, terms_of
 from reconverge.simulation.model.bound.worlds import BoundRun, Watching
 from reconverge_sync.codec import decode_answer
 from reconverge_sync.memory import MemoryHub
+from reconverge_sync.mqtt.leader import WAIT_NS
 from reconverge_sync.mqtt.messages import read_batch
 
 ENDS: Final = "ends"
@@ -282,7 +283,7 @@ class Follower:
         """Takes over what a leader knows of its ledger, and its clock: it goes on by an estimate of the one before."""
         shards = self._hub._shards  # noqa: SLF001  # no method of a hub gives it another ledger
         base_ns = merge.hub_us * MICROSECOND_NS - merge.t_ns
-        if abs(base_ns - self._base_ns) > APART_NS:
+        if abs(base_ns - self._base_ns) > WAIT_NS or self._goes_back(merge):
             self.watching.run.outside = JUMPS
         elif abs(base_ns - self._base_ns) > MILLISECOND_NS:
             self._base_ns = base_ns
@@ -296,6 +297,12 @@ class Follower:
             shards[0] = handed_over(shards[0])
         self._ledger = merge.ledger
         shards[0].lost, shards[0].grace_us = shards[0].lost or merge.lost, merge.grace_us
+
+    def _goes_back(self, merge: LeadersMerge) -> bool:
+        """Returns whether a leader's clock shows an earlier window than the clock of the leader before did."""
+        binding = self.watching.watches[0].binding
+        length_ns = binding.terms.window_ns
+        return merge.hub_us * MICROSECOND_NS // length_ns < value_of(binding.hub.now) // length_ns
 
 
 def _equal(one: Answer, other: Answer) -> bool:

@@ -45,8 +45,7 @@ from reconverge.simulation.model.terms import FALSE, TRUE, Amount, Constant, Fac
 NUMBERS: Final = Valuation({})
 LONG_AGO: Final = -(10**18)
 WINDOWS_BEHIND: Final = 2
-"""The number of windows by which a node's charge may be behind the hub's window, as no clock is wrong by a whole
-window."""
+"""The number of windows by which a node's charge may be behind the hub's, as no clock is wrong by a whole window."""
 
 
 class UnboundStep(Exception):  # it is no error of this program

@@ -48,7 +48,11 @@ class NodeWatch:
         self.limit = limit
         self.key = key
         self.base_ns = base_ns
-        """The hub's time, in nanoseconds, when the nodes' clock was at 0."""
+        """The hub's time, in nanoseconds, when the nodes' clock was at 0. At a broker it changes with the leader."""
+        self._sent_base_ns: dict[Hashable, int] = {}
+        """The same at the moment at which each node sent its last batch, from which its lease runs."""
+        self._untils: dict[Hashable, tuple[int, int]] = {}
+        """The end of each node's lease, by its clock and by the hub's."""
         self._window = binding.terms.meter is MeterClass.WINDOW
         self._names: dict[Hashable, BoundName] = {}
         self._cells: dict[Hashable, int] = {}
@@ -102,8 +106,13 @@ class NodeWatch:
         """Returns whether a node has begun its window with a sealed share."""
         return at.shares and at.epoch * self.binding.terms.window_ns >= at.opens_us * MICROSECOND_NS
 
-    def _until(self, at: Snapshot) -> int:
-        return max(LONG_AGO, at.until_ns + self.base_ns) if at.until_ns > -NEVER_NS else LONG_AGO
+    def _until(self, node: Hashable, at: Snapshot) -> int:
+        if at.until_ns <= -NEVER_NS:
+            return LONG_AGO
+        if node not in self._untils or self._untils[node][0] != at.until_ns:
+            base_ns = self._sent_base_ns.get(node, self.base_ns)
+            self._untils[node] = at.until_ns, max(LONG_AGO, at.until_ns + base_ns)
+        return self._untils[node][1]
 
     def passes(self, now_ns: int) -> None:
         """Notes that time has passed until `now_ns`, by the nodes' clock."""
@@ -170,7 +179,7 @@ class NodeWatch:
         if not batch.leaving:
             self._goes_on(node)
         name, report = self._names[node], self._report(batch)
-        self._wrote[node] = batch.sequence
+        self._wrote[node], self._sent_base_ns[node] = batch.sequence, self.base_ns
         if report is None:
             self.catches_up(node, at)
             self.binding.step(name, "a node sends of other keys", {"errand.leaves": batch.leaving})
@@ -238,7 +247,7 @@ class NodeWatch:
         seen = self.catches_up(node, at, lowers=not own)
         seen = {of: value for of, value in seen.items() if of not in ("node.window", "node.used")}
         action = "a node hears an answer" if own else "a node hears of other keys"
-        binding.step(name, action, {**seen, "node.until": self._until(at)})
+        binding.step(name, action, {**seen, "node.until": self._until(node, at)})
 
     def gave_up(self, node: Hashable, at: Snapshot) -> None:
         """Makes the model's step of a node that has given up its batch, which may still arrive."""
