@@ -174,6 +174,9 @@ def _of_node(scene: ModelState, law: Law) -> Mapping[str, Fact]:
                 implies(node.window < looked, equal(node.spent, 0)),
             )
         ),
+        "a node that leaves does nothing else before an answer": implies(
+            scene.flight.there & scene.flight.leaves, ~node.alive & (scene.flight.window >= node.window)
+        ),
         "no amount at a node is negative": every(amount >= 0 for amount in (node.allowance, node.base, node.overdraft)),
         "what counts in a window was admitted no earlier": implies(
             node.spent > 0, node.last >= frame.opens - frame.error
@@ -300,9 +303,6 @@ def _of_messages(scene: ModelState, law: Law) -> Mapping[str, Fact]:
         ),
         "a last batch is of what holds nothing": implies(
             errand.leaves & (errand.under_way | errand.answered), ~node.alive & holds_nothing(node)
-        ),
-        "a node that leaves does nothing else before an answer": implies(
-            flight.there & flight.leaves, ~node.alive & (flight.window >= node.window)
         ),
         "an answer about other keys renews what the hub knows": implies(errand.answered, _of_errand(scene, law)),
     }
