@@ -100,7 +100,7 @@ def page(outcomes: Outcomes) -> str:
 def _lines(outcomes: Outcomes) -> Iterator[str]:
     yield "# Steps of chaos runs bound to the model"
     yield ""
-    yield "    $ python -m chaos bind [NAME ...] [--limit KIND] [--policy POLICY] [--short-leases] --results bench/results"
+    yield "    $ python -m chaos bind [NAME ...] [--limit KIND] [--policy POLICY] [--short-leases] --results DIR"
     yield ""
     yield summary(outcomes)
     yield "*Unheard* are merges whose answers no node has heard."

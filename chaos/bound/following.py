@@ -160,6 +160,8 @@ class Follower:
         """The servers that have ended, and have not begun again."""
         self._merged: set[tuple[str, int]] = set()
         self._compared = 0
+        self._epochs: dict[tuple[str, Watch], int] = {}
+        """The window in which each node was at its last step."""
         self.watching = Watching()
         terms = terms_of(
             limit, policy, steps.terms["lease_ns"], steps.terms["capacity"], cost_max * steps.terms["unit"]
@@ -229,6 +231,9 @@ class Follower:
                 continue
             if step.what == HEARD:
                 self._look_for_merge(facts)
+                if facts["jumped"] and at.used and at.epoch != self._epochs.get((step.node, watch)):
+                    watching.run.outside = watching.run.outside or JUMPS  # use goes on in a window of another number
+            self._epochs[step.node, watch] = at.epoch
             watching.note_of(watch, step.what, step.node, at, *(facts[of] for of in ARGUMENTS[step.what]))
 
     def _look_for_merge(self, heard: dict[str, Any]) -> None:

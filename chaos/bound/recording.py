@@ -67,6 +67,8 @@ class StepRecorder:
         self._looks: dict[Syncer, list[Looks]] = {}
         self._syncer: Syncer | None = None
         self._unit = 1
+        self._jumped = False
+        """Whether the last answer has shown that the hub's clock jumped, so that windows were numbered anew."""
         self._file = (0, -1)
         self.together: AbstractContextManager[object] = TOGETHER if keys else nullcontext()
         """A context in which no other step is made."""
@@ -104,6 +106,7 @@ class StepRecorder:
             "shard": shard,
         }
         take, merged, failed, leave = syncer.take, syncer.merged, syncer.failed, syncer.leave
+        self._note_jumps(syncer.kernel, shard)
 
         def leaves(now_ns: int) -> None:
             with TOGETHER:
@@ -118,9 +121,10 @@ class StepRecorder:
 
         def is_answered(batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
             with TOGETHER:
+                self._jumped = False
                 merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
                 facts = {"sequence": batch.sequence, "sender": batch.node, "answer": encode_answer(answer).hex()}
-                self._write(HEARD, now_ns, syncer, **facts)
+                self._write(HEARD, now_ns, syncer, jumped=self._jumped, **facts)
 
         def fails(kind: str, *, now_ns: int) -> None:
             with TOGETHER:
@@ -129,6 +133,15 @@ class StepRecorder:
 
         syncer.take, syncer.merged = takes, is_answered  # type: ignore[method-assign]
         syncer.failed, syncer.leave = fails, leaves  # type: ignore[method-assign]
+
+    def _note_jumps(self, kernel: Any, shard: int) -> None:
+        rebase = kernel.rebase
+
+        def rebases(shard_index: int, *, now_ns: int) -> None:
+            self._jumped = self._jumped or shard_index == shard
+            rebase(shard_index, now_ns=now_ns)
+
+        kernel.rebase = rebases
 
     def _write(self, step: str, now_ns: int, syncer: Syncer, **facts: object) -> None:
         pid, file = self._file

@@ -26,7 +26,7 @@ from chaos.scenarios.catalogue import NAMES, scenario_of
 from chaos.scenarios.network import cut
 from chaos.scenarios.scenario import Spell
 from chaos.supervisor import run
-from reconverge.clock import MICROSECOND_NS, SECOND_NS, ManualClock
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.hub.report import Answer, Batch, Status
 from reconverge.kernel.engine import COMPILED
 from reconverge.kernel.reporting import cell_reports
@@ -43,6 +43,8 @@ KEY = "ada"
 LIMIT = Limit(8, 1.0, algorithm=FIXED_WINDOW)
 LEARNT_S = 3.0
 """The seconds in which a hub learns that no node holds anything from before its data began."""
+EDGE_NS = 2 * SECOND_NS - 150 * MILLISECOND_NS
+"""A moment so late in a window that an interval later the next one begins by a clock that is a little ahead."""
 SETTLING = 3
 """The number of exchanges of both nodes after which each has a part of the limit."""
 
@@ -250,6 +252,23 @@ def test_a_ledger_is_followed_from_leader_to_leader(world: RecordedWorld) -> Non
 
     assert ("", "") == (outcome.run.rejected, outcome.run.outside)
     assert world.admitted == outcome.run.accepted["a node admits a request"] > LIMIT.quota // 2
+
+
+@in_python
+def test_a_window_renumbered_by_a_jump_of_the_hubs_clock_ends_the_checks(world: RecordedWorld) -> None:
+    """Use goes on to count, in a window of another number: the proof assumes that the hub's clock does not jump."""
+    _led(world)
+    world.hits(1, LIMIT.quota)
+    world.clock.advance_ns(EDGE_NS - world.clock.wall_ns() % SECOND_NS)
+    for number in range(2):
+        world.hits(number)
+    world.hands_over("third", ahead_s=0.1)
+    for number in (0, 1, 0, 1):
+        world.exchanges(number)
+
+    outcome = followed(world.steps())
+
+    assert ("", JUMPS) == (outcome.run.rejected, outcome.run.outside)
 
 
 @in_python
