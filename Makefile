@@ -31,7 +31,7 @@ kernel_tests := tests/kernel --ignore=tests/kernel/table/test_policies.py tests/
   $(addprefix tests/exchange/test_, syncer_timing.py sync_intervals.py) \
   $(addprefix tests/hub/test_, nonsense.py clock.py answers.py) \
   tests/exchange/regions/test_region_share.py tests/published/test_caps.py \
-  tests/integrations/web/test_interrupted_requests.py
+  tests/integrations/web/test_interrupted_requests.py tests/chaos/test_following.py
 
 # The inner loop: the arithmetic, limits, one hub, documents; fewer random examples, and nothing that is marked as slow.
 fast_tests := tests/kernel tests/limit tests/protocol/merge tests/hub/test_memory.py tests/project/test_docs.py

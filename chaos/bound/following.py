@@ -29,7 +29,7 @@ from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
 from reconverge.limit import Limit
 from reconverge.policies import Policy
-from reconverge.simulation.model.bound.snapshots import NodeSnapshot
+from reconverge.simulation.model.bound.snapshots import BoundSnapshot
 from reconverge.simulation.model.bound.states import BoundKey, value_of
 from reconverge.simulation.model.bound.watching_hub import Watch, terms_of
 from reconverge.simulation.model.bound.worlds import BoundRun, Watching
@@ -224,7 +224,7 @@ class Follower:
                 watching.note_of(watch, "ends", step.node)
             return
         for watch, fields in zip(watching.watches, facts["at"], strict=True):
-            at = NodeSnapshot(*fields)
+            at = BoundSnapshot(*fields)
             if not watch.knows(step.node):
                 watching.note_of(watch, "starts", step.node, at)
             if step.what == ADMITS and facts["key"] != watch.key:

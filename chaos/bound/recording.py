@@ -4,7 +4,7 @@
 #
 # A step is a call by which a node changes: an admission, `Syncer.take`, `merged`, `failed` or `leave`. One lock of the
 # process is held during each of them and while its line is written, so lines are in the order of the steps. A line has
-# the node's state after the step (`NodeSnapshot`) for each followed key. It is written before the batch is sent, so
+# the node's state after the step (`BoundSnapshot`) for each followed key. It is written before the batch is sent, so
 # whatever reached the hub has a line, also if the process was killed.
 #
 # In a forked child the agent has new syncers, which are hooked as well. All this reads fields that only the kernel in

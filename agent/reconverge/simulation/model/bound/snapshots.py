@@ -12,7 +12,7 @@ from reconverge.exchange.syncer import Syncer
 from reconverge.kernel.cell import has_share, lease_until_ns
 
 
-class NodeSnapshot(NamedTuple):
+class BoundSnapshot(NamedTuple):
     """The state of a node at one moment. If the node has no cell of the key, all fields about the cell are 0."""
 
     node: str
@@ -47,18 +47,18 @@ class Looks:
         self._cell: Any = None
         self._cells = 0
 
-    def look(self) -> NodeSnapshot:
+    def look(self) -> BoundSnapshot:
         """Returns the node's state at this moment. Waits for a decision of another thread about the limit."""
         return self._syncer.kernel.tables[self._limit].lock.run(self._look)
 
-    def _look(self) -> NodeSnapshot:
+    def _look(self) -> BoundSnapshot:
         syncer, shard = self._syncer, self._syncer._shard
         cell: Any = syncer.kernel.tables[self._limit].cells.get(self._key)
         until_ns = shard.lease_until_ns if cell is None else lease_until_ns(cell)
         node = syncer.node, syncer._lapsed, bool(syncer._generation), until_ns, shard.opens_us
         if cell is None:
-            return NodeSnapshot(*node)
+            return BoundSnapshot(*node)
         if cell is not self._cell:
             self._cell, self._cells = cell, self._cells + 1
         amounts = cell.epoch, cell.used, cell.allowance, cell.base, cell.overdraft
-        return NodeSnapshot(*node, self._cells, *amounts, cell.sealed, has_share(cell))
+        return BoundSnapshot(*node, self._cells, *amounts, cell.sealed, has_share(cell))

@@ -24,7 +24,7 @@ from typing import Final
 
 from reconverge.clock import MICROSECOND_NS, NEVER_NS
 from reconverge.hub.report import Answer, Batch, CellReport, Status
-from reconverge.simulation.model.bound.snapshots import NodeSnapshot
+from reconverge.simulation.model.bound.snapshots import BoundSnapshot
 from reconverge.simulation.model.bound.states import (
     LONG_AGO,
     BoundKey,
@@ -70,7 +70,7 @@ class NodeWatch:
         """Returns whether a node has a name that is followed."""
         return node in self._names
 
-    def starts(self, node: Hashable, at: NodeSnapshot) -> None:
+    def starts(self, node: Hashable, at: BoundSnapshot) -> None:
         """Notes that a node has started under a new name."""
         self._names[node] = self.binding.begin(at.node)
 
@@ -81,7 +81,7 @@ class NodeWatch:
         if is_known(name.any_scene.node.alive):
             self.binding.step(name, "a name ends")
 
-    def _read(self, node: Hashable, at: NodeSnapshot) -> Values:
+    def _read(self, node: Hashable, at: BoundSnapshot) -> Values:
         """Returns the fields of the model read from a node's cell; allowances are 0 if its lease is over."""
         before = self._names[node].any_scene.node
         if at.heard:
@@ -102,11 +102,11 @@ class NodeWatch:
             "node.used": at.used,
         }
 
-    def _opens_share(self, at: NodeSnapshot) -> bool:
+    def _opens_share(self, at: BoundSnapshot) -> bool:
         """Returns whether a node has begun its window with a sealed share."""
         return at.shares and at.epoch * self.binding.terms.window_ns >= at.opens_us * MICROSECOND_NS
 
-    def _until(self, node: Hashable, at: NodeSnapshot) -> int:
+    def _until(self, node: Hashable, at: BoundSnapshot) -> int:
         if at.until_ns <= -NEVER_NS:
             return LONG_AGO
         if node not in self._untils or self._untils[node][0] != at.until_ns:
@@ -118,7 +118,7 @@ class NodeWatch:
         """Notes that time has passed until `now_ns`, by the nodes' clock."""
         self.binding.passes(now_ns + self.base_ns)
 
-    def catches_up(self, node: Hashable, at: NodeSnapshot, used: int | None = None, *, lowers: bool = True) -> Values:
+    def catches_up(self, node: Hashable, at: BoundSnapshot, used: int | None = None, *, lowers: bool = True) -> Values:
         """Makes the model's steps that a node has made by itself since the last one. Returns the amounts in its cell.
 
         `used` is the use at which to stop, None for the present one; without `lowers`, amounts that the node has
@@ -151,7 +151,7 @@ class NodeWatch:
                 binding.step(name, LOWERS, held)
         return seen
 
-    def admits(self, node: Hashable, at: NodeSnapshot, cost: int) -> None:
+    def admits(self, node: Hashable, at: BoundSnapshot, cost: int) -> None:
         """Makes the model's step of a node that has just charged a request."""
         name = self._names[node]
         if not at.cell:
@@ -166,7 +166,7 @@ class NodeWatch:
         action = "a node admits a request" if within else "a node goes beyond its allowance"
         self.binding.step(name, action, {"node.used": at.used})
 
-    def took(self, node: Hashable, at: NodeSnapshot, batch: Batch | None) -> None:
+    def took(self, node: Hashable, at: BoundSnapshot, batch: Batch | None) -> None:
         """Makes the model's step of a node that sends `batch`; `batch` is None if the node has nothing to report."""
         if at.node != self._names[node].title:
             self._wrote.pop(node, None)
@@ -200,7 +200,7 @@ class NodeWatch:
         if not is_known(name.any_scene.node.alive):
             self.binding.step(name, "a node goes on after it has left in vain")
 
-    def _renames(self, node: Hashable, at: NodeSnapshot) -> None:
+    def _renames(self, node: Hashable, at: BoundSnapshot) -> None:
         """Makes the steps by which a node's new name takes over use that was not reported under its old name."""
         self.ends(node)
         self.starts(node, at)
@@ -228,7 +228,7 @@ class NodeWatch:
             f"{place}.used": report.current,
         }
 
-    def heard(self, node: Hashable, at: NodeSnapshot, answer: Answer) -> None:
+    def heard(self, node: Hashable, at: BoundSnapshot, answer: Answer) -> None:
         """Makes the model's step of a node to which the hub's answer has come."""
         if answer.status is Status.STALE:
             return  # `gave_up` follows
@@ -249,7 +249,7 @@ class NodeWatch:
         action = "a node hears an answer" if own else "a node hears of other keys"
         binding.step(name, action, {**seen, "node.until": self._until(node, at)})
 
-    def gave_up(self, node: Hashable, at: NodeSnapshot) -> None:
+    def gave_up(self, node: Hashable, at: BoundSnapshot) -> None:
         """Makes the model's step of a node that has given up its batch, which may still arrive."""
         name, scene = self._names[node], self._names[node].any_scene
         self._read(node, at)
