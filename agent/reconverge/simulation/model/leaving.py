@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconverge.simulation.model.at_node import begun, holds_nothing, idle, may_speak, under_way
+from reconverge.simulation.model.at_node import begun, idle, may_speak, under_way
 from reconverge.simulation.model.guards import Action, Assumption, Law, Move, ProofGuard
-from reconverge.simulation.model.state import ModelState, NodeState, ReportState
+from reconverge.simulation.model.state import ModelState, NodeState, ReportState, holds_nothing
 from reconverge.simulation.model.terms import FALSE, NOTHING, TRUE, choose, equal, every
 
 
