@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from reconverge.clock import MICROSECOND_NS, SECOND_NS
+import pytest
+
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.hub.clock import DRIFT
 from reconverge.hub.report import Answer, Batch, CellReport, LimitReport, Status
 from reconverge.testing import ManualClock
 from reconverge_sync.merge.usage import UsageState
@@ -184,20 +187,24 @@ def test_a_ledger_that_came_too_late_is_not_used() -> None:
     assert {} == successor.totals()
 
 
-def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says() -> None:
-    """Else a window would end early, or late, for all."""
+@pytest.mark.parametrize("read_late", [False, True], ids=["read when sent", "read when received"])
+def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says(read_late: bool) -> None:
+    """And never ahead of what it was, or a name would lose its lease at the hub before its node stops."""
     table = Table("ada", "bob")
-    ahead_us = 5 * 10**6
+    ahead_us, trip_ns = 5 * 10**6, 20 * MILLISECOND_NS
     table.talk(10)
     leaver = table.leader()
     (other,) = (one for one in table.members if one is not leaver)
     now_ns = table.clock.monotonic_ns()
     hub_us = table.clock.wall_ns() // MICROSECOND_NS + ahead_us
-    other.answered(hub_us, sent_ns=now_ns, received_ns=now_ns)
+    sent_ns = now_ns - trip_ns * read_late
+    other.answered(hub_us, sent_ns=sent_ns, received_ns=sent_ns + trip_ns)
     table.dismiss(leaver)
     table.talk(10)
 
-    assert abs(answered(other, batch()).hub_us - table.clock.wall_ns() // MICROSECOND_NS - ahead_us) <= 1
+    late_us = table.clock.wall_ns() // MICROSECOND_NS + ahead_us - answered(other, batch()).hub_us
+    drifted_us = DRIFT * (table.clock.monotonic_ns() - now_ns + trip_ns) // MICROSECOND_NS
+    assert 0 <= late_us <= trip_ns // MICROSECOND_NS + drifted_us + 2
 
 
 def test_a_steward_whose_claims_come_back_late_does_not_answer() -> None:

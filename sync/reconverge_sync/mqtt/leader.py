@@ -20,8 +20,10 @@ answers.
 # The usage of a shard is lost with its ledger. Then an account's next batch shows that the node has an answer to a
 # later batch than the new leader knows, and the node reports all that it keeps (`merge/usage.py`).
 #
-# The clock of the ledger must not jump when the leader changes, because windows are numbered by it. So a new leader
-# continues the former leader's clock, as estimated from that leader's answers, and never turns it back.
+# The clock of the ledger must not jump ahead when the leader changes: a name would lose its lease at the hub before its
+# node stops, which allows for the drift of clocks alone. So a new leader continues the former leader's clock as the
+# earliest that this may be, by that leader's answers: it is late by a round trip at most. A leader never turns its own
+# clock back.
 
 from __future__ import annotations
 
@@ -180,7 +182,8 @@ class Candidate:
             # A node that has just sent a batch to the former leader waits for that answer first.
             self._ledger.grace_us = self._wait_ns // MICROSECOND_NS
         now_ns = self._clock.monotonic_ns()
-        self._offset_ns = self._hub_clock.offset_ns if self._heard else self._clock.wall_ns() - now_ns
+        earliest_ns = self._hub_clock.offset_ns - self._hub_clock.error_ns(now_ns) if self._heard else None
+        self._offset_ns = self._clock.wall_ns() - now_ns if earliest_ns is None else earliest_ns
 
     def _now_us(self) -> int:
         if self._given_clock is not None:
