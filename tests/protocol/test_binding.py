@@ -180,6 +180,22 @@ def test_a_name_that_has_left_is_followed_until_its_node_has_no_use_for_it() -> 
     assert "name-1.0" not in binding.names
 
 
+def test_a_name_whose_process_has_died_is_followed_while_its_batch_may_arrive() -> None:
+    """The hub may then answer it, and count what it grants."""
+    binding = BoundKey(KeyTerms(MeterClass.WINDOW, True, SECOND_NS, SECOND_NS, SECOND_NS, 4, 0, 0), now_ns=0)
+    died, _ = binding.begin("name-1.0"), binding.begin("name-2.0")
+    binding.step(died, "a node sends of other keys", {"errand.leaves": False})
+    binding.step(died, "a name ends")
+    died.of_node = False
+
+    binding.forget_old()
+    assert "name-1.0" in binding.names
+
+    binding.step(died, "a batch of other keys is merged")
+    binding.forget_old()
+    assert "name-1.0" not in binding.names
+
+
 @in_python
 def test_walks_go_through_all_classes_and_nearly_all_actions() -> None:
     """So it is not nothing that is accepted: together the walks take most actions, each class among them."""

@@ -190,15 +190,15 @@ class BoundKey:
         self.forget_old()
 
     def forget_old(self) -> None:
-        """Drops past windows in which no use counts any more, and names that count in no window."""
+        """Drops past windows in which no use counts, and names that count in none and have no batch that may arrive."""
         least = int(NUMBERS.value(self.hub.window)) - WINDOWS_BEHIND
         for name in list(self.names.values()):
             for looked in [looked for looked in name.scenes if looked < least and looked != self._last]:
                 del name.scenes[looked]
-            counts = any(
-                value_of(held(self._at_hub(scene))) or value_of(scene.node.spent) for scene in name.scenes.values()
-            )
-            if not (name.of_node or counts or name.late or len(self.names) == 1):
+            scenes = name.scenes.values()
+            counts = any(value_of(held(self._at_hub(each))) or value_of(each.node.spent) for each in scenes)
+            arrives = name.late or is_known(name.any_scene.flight.there) or is_known(name.any_scene.errand.under_way)
+            if not (name.of_node or counts or arrives or len(self.names) == 1):
                 del self.names[name.title]
 
     def _at_hub(self, scene: ModelState) -> ModelState:
