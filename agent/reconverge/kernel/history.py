@@ -303,27 +303,46 @@ class Lows:
     amount: by that amount, or by the lowest level since the charge if that is less, as no level is below zero.
     """
 
-    __slots__ = ("_lows", "looks")
+    __slots__ = ("_at_hub", "_lows", "looks")
 
     def __init__(self) -> None:
         self.looks = 0
         self._lows: list[tuple[int, int]] = []
         """Pairs of a look's number and the level then, both rising: a level is removed when a lower or equal level is
         added."""
+        self._at_hub: list[tuple[int, int]] = []
+        """Pairs as in `_lows`, of a moment and the part of the hub's bucket that this node's charges then filled."""
 
     def note(self, level: int) -> None:
         """Stores that the bucket's level is `level` now, as a new look."""
         self.looks += 1
-        while self._lows and self._lows[-1][1] >= level:
-            self._lows.pop()
-        self._lows.append((self.looks, level))
-        if len(self._lows) > LOWS_MAX:
-            self._lows[:2] = [(self._lows[1][0], self._lows[0][1])]
+        _note(self._lows, self.looks, level)
+
+    def note_at_hub(self, moment_ns: int, level: int) -> None:
+        """Stores that this node's charges fill at least `level` of the hub's bucket at `moment_ns`."""
+        _note(self._at_hub, moment_ns, level)
 
     def since(self, look: int) -> int:
         """Returns the lowest level stored after the look number `look`; there must have been a later look."""
         return self._lows[bisect_right(self._lows, look, key=itemgetter(0))][1]
 
+    def since_at_hub(self, moment_ns: int, level: int) -> int:
+        """Returns the lowest level at the hub stored after `moment_ns`; `level`, the present one, if there is none."""
+        place = bisect_right(self._at_hub, moment_ns, key=itemgetter(0))
+        return self._at_hub[place][1] if place < len(self._at_hub) else level
+
     def lower(self, amount: int) -> None:
         """Lowers all stored levels by `amount`, which was given back, but none below zero."""
         self._lows = [(look, max(0, level - amount)) for look, level in self._lows]
+
+    def lower_at_hub(self, amount: int) -> None:
+        """Lowers all stored levels at the hub by `amount`, which was given back, but none below zero."""
+        self._at_hub = [(moment_ns, max(0, level - amount)) for moment_ns, level in self._at_hub]
+
+
+def _note(lows: list[tuple[int, int]], look: int, level: int) -> None:
+    while lows and lows[-1][1] >= level:
+        lows.pop()
+    lows.append((look, level))
+    if len(lows) > LOWS_MAX:
+        lows[:2] = [(lows[1][0], lows[0][1])]

@@ -494,9 +494,9 @@ def test_what_was_used_of_a_bucket_stays_while_its_quota_is_a_fiftieth(reports: 
     assert [0, 0] == [asks(world, node, 1) for node in (bob, ada)]
 
 
-@pytest.mark.parametrize(("after_s", "returned"), [(0.01, 1), (WINDOW_S / 5, 0)])
+@pytest.mark.parametrize(("after_s", "returned"), [(0.01, 1), (WINDOW_S / 5, 1)])
 def test_what_is_given_back_of_a_bucket_at_the_hub_is_what_may_not_have_drained(after_s: float, returned: int) -> None:
-    """The hub drains it meanwhile, at the full rate at most."""
+    """The hub drains it meanwhile, at the full rate at most; what is left of five is more than the one to give back."""
     world = world_of("token-bucket")
     ada, bob, *_ = world.nodes
     waits(ada, *[1] * 5)
@@ -531,6 +531,52 @@ def test_a_refund_that_the_hub_hears_of_late_makes_no_room_beside_what_others_ha
     speaks(world, bob)
     assert 3 == asks(world, ada, 1, 1, 1)
     assert 1 == asks(world, bob, 1, 1)
+
+
+def test_nothing_of_a_bucket_at_the_hub_is_given_back_twice() -> None:
+    """Once it may have been empty, a later charge does not make up for one that has drained."""
+    world = world_of("token-bucket")
+    ada, bob, *_ = world.nodes
+    waits(ada, 1)
+    ada.exchanges_with(world.hub)
+    decision, charges = ada.table.hit_and_mark("ada", 1)
+    assert decision.allowed
+    assert 0 == go(ada)
+    speaks(world, ada)
+    world.passes(0.22 * WINDOW_S)
+    assert 5 == asks(world, ada, *[1] * 5)
+
+    settle(charges, "ada", -1)
+    speaks(world, ada)
+
+    assert cell_of(ada).at_hub
+    assert 0 == asks(world, bob, *[1] * 5)
+
+
+@pytest.mark.parametrize(("after_s", "returned"), [(WINDOW_S / 50, 30), (WINDOW_S / 2, 25)])
+def test_a_burst_settled_at_the_hub_loses_what_drains_once(after_s: float, returned: int) -> None:
+    """Not once for each of its ten reservations: the hub drains one bucket. Nor is more given back than it then holds.
+
+    Ten reservations of 5 fill it; each is settled for 2. After half a window 25 of the 50 have drained.
+    """
+    world = world_of("token-bucket", quota=50)
+    ada, bob, *_ = world.nodes
+    waits(ada, *[5] * 10)
+    ada.exchanges_with(world.hub)
+    assert cell_of(ada).at_hub
+    reserved = [ada.table.hit_and_mark("ada", 5) for _ in range(10)]
+    assert all(decision.allowed for decision, _ in reserved)
+    assert 0 == go(ada)
+    speaks(world, ada)
+    world.passes(after_s)
+
+    for _, charges in reserved:
+        settle(charges, "ada", -3)
+    speaks(world, ada)
+
+    world.passes(0.01 * WINDOW_S)  # what has drained of a request is rounded away otherwise
+    drained = round(50 * after_s / WINDOW_S)
+    assert min(50, returned + drained) == asks(world, bob, *[1] * 60)
 
 
 def test_a_hub_that_knows_nothing_of_a_bucket_takes_it_to_be_full() -> None:

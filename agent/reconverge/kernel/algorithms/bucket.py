@@ -36,10 +36,12 @@ class Bucket(CellMeter):
     # node may charge `allowance` beyond its charges in the last answered report, and nothing drains here. `level` is
     # the part of later refunds that may have drained at the hub before, and that the hub must go on counting. `stored`
     # is the most that can be given back: charges of this node that the hub cannot have drained yet, even at its full
-    # rate. `late` is what was given back since the last answered report, `share` its part in the report under way: the
-    # hub drains charges that it does not know to be given back, so `late` shrinks, and what it loses moves to `level`.
-    # `credit` is this node's part of the hub's bucket, taken to drain at the full rate. It serves `own` alone and goes
-    # on draining when the key is not kept at the hub any more.
+    # rate; `Lows` keeps its lowest values since each reservation, because those of one burst share what drains: if each
+    # of ten were counted as drained for its time, the tenfold would be lost. `late` is what was given back since the
+    # last answered report, `share` its part in the report under way: the hub drains charges that it does not know to be
+    # given back, so `late` shrinks, and what it loses moves to `level`. `credit` is this node's part of the hub's
+    # bucket, taken to drain at the full rate. It serves `own` alone and goes on draining when the key is not kept at
+    # the hub any more.
 
     def open_window(self, cell: Cell, steps: int, epoch: int) -> None:
         """Stores `epoch`, the window's number. A bucket has no windows; the number serves only to measure demand."""
@@ -84,13 +86,15 @@ class Bucket(CellMeter):
         marked_ns = max(cell.marked_ns, now_ns)
         cell.level = level
         if cell.at_hub:
-            self._drain_at_hub(cell, self._quota * (marked_ns - cell.marked_ns))
+            self._drain_at_hub(cell, self._quota * (marked_ns - cell.marked_ns), marked_ns)
         cell.marked_ns = marked_ns
         cell.counted = 0
         cell.used = 0
 
-    def _drain_at_hub(self, cell: Cell, drained: int) -> None:
+    def _drain_at_hub(self, cell: Cell, drained: int, marked_ns: int) -> None:
         """Adds new charges to `stored`, and takes the hub to have drained that amount of this node's charges alone."""
+        if cell.lows is not None:
+            cell.lows.note_at_hub(marked_ns, max(0, cell.stored - drained))
         stored = cell.stored + cell.used * self._window_ns - drained
         lost = cell.late - max(0, min(cell.late, stored + cell.late))
         cell.late -= lost
@@ -162,11 +166,9 @@ class Bucket(CellMeter):
         It is the number of levels that `Lows` has stored; `Lows` stores levels from the first call of this method on.
         If the hub keeps the free part of the key, it is a negative number that encodes the time of the charge.
         """
-        if cell.at_hub:
-            return -1 - cell.marked_ns
         if cell.lows is None:
             cell.lows = Lows()
-        return cell.lows.looks
+        return -1 - cell.marked_ns if cell.at_hub else cell.lows.looks
 
     def returnable(self, cell: Cell, cost: int) -> int:
         """Returns the whole `cost`: a bucket has no earlier window from which a part could be given back."""
@@ -177,13 +179,13 @@ class Bucket(CellMeter):
         self.settle(cell, now_ns)
         whole = amount * self._window_ns
         if cell.at_hub:
-            drained = max(0, whole - cell.stored)
-            if mark is not None:
-                drained = whole if mark.look >= 0 else min(whole, self._quota * (now_ns + 1 + mark.look))
-            cell.stored = max(0, cell.stored - (whole - drained))
-            cell.credit = max(0, cell.credit - (whole - drained))
-            cell.late += whole - drained
-            cell.level += drained
+            returned = min(whole, cell.stored) if mark is None else self._left_at_hub(cell, whole, mark.look, now_ns)
+            if cell.lows is not None:
+                cell.lows.lower_at_hub(returned)
+            cell.stored = max(0, cell.stored - returned)
+            cell.credit = max(0, cell.credit - returned)
+            cell.late += returned
+            cell.level += whole - returned
             cell.charged -= amount
             return
         returned = min(whole, cell.level)
@@ -195,6 +197,14 @@ class Bucket(CellMeter):
             cell.lows.lower(returned)
         cell.level -= returned
         cell.charged -= amount
+
+    def _left_at_hub(self, cell: Cell, whole: int, look: int, now_ns: int) -> int:
+        """Returns the part of a charge of `whole`, found by `look`, that the hub certainly has not drained yet."""
+        if look >= 0:  # charged before the hub kept the key
+            return 0
+        charged_ns = -1 - look
+        low = 0 if cell.lows is None else cell.lows.since_at_hub(charged_ns, cell.stored)
+        return max(min(whole, low), whole - self._quota * (now_ns - charged_ns), 0)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
         """Returns the sum of all costs ever charged, and the bucket's level in thousandths of a unit of cost."""
@@ -312,8 +322,10 @@ class StepBucket(Bucket):
         after_edge = used if cell.marked_ns >= self._edge_from_ns(cell) else 0
         marked_ns = max(cell.marked_ns, now_ns)
         if cell.at_hub:  # the hub may have drained all at an edge that may have passed
-            whole = cell.used * self._window_ns
-            cell.stored = cell.stored + whole if marked_ns < self._edge_from_ns(cell) else 0
+            whole, before = cell.used * self._window_ns, marked_ns < self._edge_from_ns(cell)
+            if cell.lows is not None:
+                cell.lows.note_at_hub(marked_ns, cell.stored if before else 0)
+            cell.stored = cell.stored + whole if before else 0
             cell.credit += whole
         cell.marked_ns = marked_ns
         cell.level += used * self._window_ns
