@@ -99,7 +99,7 @@ MALFORMED = [
     ("redis://ada:hunter2@localhost/\u0663", "database"),
     ("embedded://name?sync_interval=1", "something after the name"),
     ("embedded://name/other", "something after the name"),
-    ("memory://name?policy=strict", "has options"),
+    ("memory://name?policy=strict", "policy is a setting of the agent"),
 ]
 
 

@@ -46,7 +46,7 @@ def node(redis_server: RedisServer) -> Iterator[Agent]:
         for cost, name, limit in ((3, "login", "100/day"), (7, "search", "100/31 days")):
             assert agent.limit(name, limit).ask_blocking("ada", cost, within=5.0).allowed
         where = ("--hub", redis_server.url, "--namespace", namespace)
-        eventually(lambda: len(rows(*where)) == 2, "the hub knows the limits")
+        eventually(lambda: [7, 3] == [each["charged"] for each in rows(*where)], "the hub knows the charges")
         yield agent
 
 
