@@ -207,6 +207,27 @@ def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says(read_late: bool)
     assert 0 <= late_us <= trip_ns // MICROSECOND_NS + drifted_us + 2
 
 
+def test_a_leader_that_leads_again_continues_its_own_clock() -> None:
+    """After days, what it once heard of another leader's clock is outdated."""
+    table = Table("ada", "bob")
+    table.talk(10)
+    leaver = table.leader()
+    (other,) = (one for one in table.members if one is not leaver)
+    now_ns = table.clock.monotonic_ns()
+    other.answered(table.clock.wall_ns() // MICROSECOND_NS, sent_ns=now_ns, received_ns=now_ns)
+    table.dismiss(leaver)
+    table.talk(10)
+    table.clock.advance(10 * 86_400)
+    table.talk(10)
+    before_us, wall_us = answered(other, batch()).hub_us, table.clock.wall_ns() // MICROSECOND_NS
+    other.election.leave()
+    other.election.join("anew", table.clock.monotonic_ns())
+    table.talk(10)
+
+    assert 2 == other.election.terms_led
+    assert abs(answered(other, batch(2)).hub_us - before_us - (table.clock.wall_ns() // MICROSECOND_NS - wall_us)) <= 1
+
+
 def test_a_steward_whose_claims_come_back_late_does_not_answer() -> None:
     """Whoever asked gives up before the tenure is over."""
     table = Table("ada")

@@ -22,8 +22,9 @@ answers.
 #
 # The clock of the ledger must not jump ahead when the leader changes: a name would lose its lease at the hub before its
 # node stops, which allows for the drift of clocks alone. So a new leader continues the former leader's clock as the
-# earliest that this may be, by that leader's answers: it is late by a round trip at most. A leader never turns its own
-# clock back.
+# earliest that this may be, by that leader's answers: it is late by a round trip, and by the drift since. A leader that
+# leads again, and has heard no other one meanwhile, continues its own clock, which it never turns back.
+
 
 from __future__ import annotations
 
@@ -80,6 +81,8 @@ class Candidate:
         self._given_clock = hub_clock
         self._hub_clock = HubClock()
         self._heard = False
+        """Whether another member has answered since this one began to lead."""
+        self._has_led = False
         self._term_led = 0
         self._ledger: LedgerShard | None = None
         self._inherited: LedgerShard | None = None
@@ -182,8 +185,12 @@ class Candidate:
             # A node that has just sent a batch to the former leader waits for that answer first.
             self._ledger.grace_us = self._wait_ns // MICROSECOND_NS
         now_ns = self._clock.monotonic_ns()
-        earliest_ns = self._hub_clock.offset_ns - self._hub_clock.error_ns(now_ns) if self._heard else None
-        self._offset_ns = self._clock.wall_ns() - now_ns if earliest_ns is None else earliest_ns
+        if self._heard:
+            self._offset_ns = self._hub_clock.offset_ns - self._hub_clock.error_ns(now_ns)
+            self._hub_clock, self._heard = HubClock(), False
+        elif not self._has_led:
+            self._offset_ns = self._clock.wall_ns() - now_ns
+        self._has_led = True
 
     def _now_us(self) -> int:
         if self._given_clock is not None:

@@ -13,9 +13,11 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import Charged
 from reconverge.kernel.composite.all_of import settle
-from tests.protocol.merge.test_kept_at_hub import WINDOW_S, speaks, waits, world_of
+from reconverge.limit import Limit
+from reconverge.policies import STRICT
+from tests.protocol.merge.test_kept_at_hub import WINDOW_S, asks, speaks, waits, world_of
 from tests.support.effort import tried
-from tests.support.kernel.talker import Talker
+from tests.support.kernel.talker import Talker, Talkers
 
 QUOTA = 6
 PAUSES_S = (0.01, 0.3, 2, 9, 40, 130)
@@ -100,3 +102,81 @@ def test_a_bucket_is_never_fuller_than_its_capacity(algorithm: str) -> None:
 
     assert [] == [play.fullest for play in plays if play.fullest > QUOTA + LEAST]
     assert sum(len(play.remaining) for play in plays) > 5 * len(plays)
+
+
+def interval_world() -> Talkers:
+    """Two nodes that ask about a bucket of six, which drains at once at each edge of a minute."""
+    limit = Limit(QUOTA, WINDOW_S, algorithm="token-bucket", refill="interval")
+    world = Talkers(limit, STRICT, nodes=2, lease_ns=600 * SECOND_NS)
+    for node in world.nodes:
+        node.table.asks = True
+        node.table.warm(["another"])
+        node.exchanges_with(world.hub)
+    world.idles(WINDOW_S - world.clock.wall_ns() / SECOND_NS % WINDOW_S)
+    return world
+
+
+def fills(world: Talkers, node: Talker) -> tuple[Charged, ...]:
+    """Charges all six by one request, and reports it."""
+    waits(node, QUOTA)
+    speaks(world, node)
+    decision, charges = node.table.hit_and_mark("ada", QUOTA)
+    assert decision.allowed
+    node.cancels_asks(node.table)
+    speaks(world, node)
+    return charges
+
+
+def test_charges_after_a_refund_do_not_make_up_for_what_has_drained() -> None:
+    """Though they were made before the node looked at its bucket again."""
+    world = world_of("token-bucket", quota=QUOTA, nodes=2)
+    ada, bob = world.nodes
+    waits(ada, 3)
+    speaks(world, ada)
+    _, charges = ada.table.hit_and_mark("ada", 3)
+    ada.cancels_asks(ada.table)
+    waits(ada, 3)
+    speaks(world, ada)
+    settle(charges, "ada", -3)
+    assert not ada.table.allow("ada", QUOTA)  # the refusal lets later requests be decided without a look
+    world.passes(WINDOW_S / 2)
+
+    admitted = asks(world, bob, *[1] * QUOTA)
+    speaks(world, bob)
+    admitted += ada.table.allow("ada") + ada.table.allow("ada")
+    ada.cancels_asks(ada.table)
+    speaks(world, ada)
+    assert QUOTA == admitted + asks(world, bob, *[1] * QUOTA)
+
+
+def test_what_an_edge_has_drained_is_not_given_back_after_it() -> None:
+    """A charge of two seconds before is gone, not a thirtieth of it."""
+    world = interval_world()
+    ada, bob = world.nodes
+    world.passes(58)
+    charges = fills(world, ada)
+    world.passes(3)
+
+    assert QUOTA == asks(world, bob, *[1] * QUOTA)
+    speaks(world, bob)
+    settle(charges, "ada", -QUOTA)
+    speaks(world, ada)
+    assert 0 == asks(world, bob, 1) + asks(world, ada, 1)
+
+
+def test_a_refund_before_an_edge_is_not_reported_once_the_edge_may_have_passed() -> None:
+    """The node's clock may be behind the hub's, which has drained the charge."""
+    world = interval_world()
+    ada, bob = world.nodes
+    world.passes(50)
+    settle(fills(world, ada), "ada", -QUOTA)
+    world.passes(WINDOW_S + 0.01 - world.clock.wall_ns() / SECOND_NS % WINDOW_S)
+
+    assert QUOTA == asks(world, bob, *[1] * QUOTA)
+    speaks(world, bob)
+    ada.kernel.shards[0].lag_ns = 400_000_000  # as far as the node knows, its clock may be ahead by so much
+    ada.says()
+    ada.reaches(world.hub)
+    ada.hears()
+    speaks(world, bob)
+    assert 0 == asks(world, bob, 1)

@@ -95,11 +95,12 @@ class Bucket(CellMeter):
         """Adds new charges to `stored`, and takes the hub to have drained that amount of this node's charges alone."""
         if cell.lows is not None:
             cell.lows.note_at_hub(marked_ns, max(0, cell.stored - drained))
-        stored = cell.stored + cell.used * self._window_ns - drained
-        lost = cell.late - max(0, min(cell.late, stored + cell.late))
+        left = cell.stored - drained  # as if all of `used` had been charged just now
+        lost = cell.late - max(0, min(cell.late, left + cell.late))
+        stored = max(0, left + cell.used * self._window_ns)
         cell.late -= lost
         cell.level += lost
-        cell.stored = max(0, stored)
+        cell.stored = stored
 
     def until_ns(self, cell: Cell) -> int:
         """Returns the monotonic moment at which the bucket is empty.
@@ -190,7 +191,7 @@ class Bucket(CellMeter):
             return
         returned = min(whole, cell.level)
         if mark is not None and mark.look < 0:
-            returned = min(returned, max(0, whole - self._quota * (now_ns + 1 + mark.look)))
+            returned = min(returned, self._undrained(whole, now_ns + 1 + mark.look))
         elif cell.lows is not None and mark is not None:
             returned = min(returned, cell.lows.since(mark.look))
         if cell.lows is not None:
@@ -204,7 +205,11 @@ class Bucket(CellMeter):
             return 0
         charged_ns = -1 - look
         low = 0 if cell.lows is None else cell.lows.since_at_hub(charged_ns, cell.stored)
-        return max(min(whole, low), whole - self._quota * (now_ns - charged_ns), 0)
+        return max(min(whole, low), self._undrained(whole, now_ns - charged_ns))
+
+    def _undrained(self, whole: int, passed_ns: int) -> int:
+        """Returns the part of a charge of `whole` that cannot have drained in `passed_ns`, even at the full rate."""
+        return max(0, whole - self._quota * passed_ns)
 
     def report(self, cell: Cell, now_ns: int) -> tuple[int, int]:
         """Returns the sum of all costs ever charged, and the bucket's level in thousandths of a unit of cost."""
@@ -327,6 +332,9 @@ class StepBucket(Bucket):
                 cell.lows.note_at_hub(marked_ns, cell.stored if before else 0)
             cell.stored = cell.stored + whole if before else 0
             cell.credit += whole
+            if not before:
+                cell.level += cell.late
+                cell.late = 0
         cell.marked_ns = marked_ns
         cell.level += used * self._window_ns
         cell.previous += after_edge
@@ -334,6 +342,10 @@ class StepBucket(Bucket):
         cell.used = 0
 
     def _drained(self, cell: Cell, now_ns: int) -> int:
+        return 0
+
+    def _undrained(self, whole: int, passed_ns: int) -> int:
+        """Returns 0: an edge that may have passed drains a whole quota at once."""
         return 0
 
     def _own_at_hub(self, cell: Cell, now_ns: int) -> int:

@@ -166,8 +166,8 @@ bucket_settle(const Terms *terms, Cell *cell, i64 now_ns)
         i128 added = (cell->at_hub ? (i128)cell->used * terms->window_ns : 0) - drained;
         cell->credit = cell->credit + added < 0 ? 0 : cell->credit + added;
         if (cell->at_hub) { /* the hub drains refunds that it has not heard of: they move to `level` */
-            i128 stored = cell->stored + added;
-            i128 left = stored + cell->late < 0 ? 0 : stored + cell->late;
+            i128 stored = cell->stored + added, before = cell->stored - drained; /* `used` was charged just now */
+            i128 left = before + cell->late < 0 ? 0 : before + cell->late;
             i128 lost = cell->late > left ? cell->late - left : 0;
             cell->late -= lost;
             cell->level += lost;
