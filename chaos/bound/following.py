@@ -15,14 +15,13 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chaos.bound.leaders import handed_over, read_leaders
-from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK
+from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK, whole_lines
 from chaos.bound.witness import AnyMerge, Begun, Ended, LeadersMerge, ServerEvent, moment_ns, read_servers
 from chaos.names import LIMIT_NAME
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
@@ -86,14 +85,11 @@ class Steps:
 
     def add(self, node: str, lines: Sequence[str]) -> None:
         """Adds what one agent in one process has written: its terms, and then its steps."""
-        if not lines:
+        whole = whole_lines(lines)
+        if not whole:
             return
-        self.terms, own, last_ns = json.loads(lines[0]), [], 0
-        for number, line in enumerate(lines[1:]):
-            try:
-                facts = json.loads(line)
-            except json.JSONDecodeError:
-                break  # the process was killed in the middle of it
+        self.terms, own, last_ns = whole[0], [], 0
+        for number, facts in enumerate(whole[1:]):
             last_ns = max(last_ns, facts["t"])
             step = Step(last_ns, node, number, facts["e"], facts)
             own.append(step)
@@ -260,8 +256,7 @@ class Follower:
     def _merge(self, merge: AnyMerge, server: int) -> None:
         self._home = server
         which = merge.node, merge.sequence
-        _, batch = self._steps.batches.get(which, (0, merge.bare))
-        sent_ns, _ = self._steps.batches.get(which, (0, None))
+        sent_ns, batch = self._steps.batches.get(which, (0, merge.bare))
         heard_ns, heard = self._steps.answers.get(which, (None, None))
         at_ns = moment_ns(merge, self._begun)
         if at_ns < sent_ns - APART_NS or (heard_ns is not None and at_ns > heard_ns + APART_NS):

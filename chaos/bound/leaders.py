@@ -17,6 +17,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final
 
+from chaos.bound.recording import whole_lines
 from chaos.bound.witness import Begun, LeadersMerge, ServerEvent
 from reconverge.clock import MICROSECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
@@ -65,10 +66,12 @@ def _written_down(
 def read_leaders(directory: Path) -> list[ServerEvent]:
     """Returns the merges of all leaders in their order, after the moment at which the first of them began."""
     lines = [
-        {"leader": path.stem, **json.loads(line)}
+        {"leader": path.stem, **facts}
         for path in directory.glob(f"{MERGES}-*")
-        for line in path.read_text().splitlines()
+        for facts in whole_lines(path.read_text().splitlines())
     ]
+    if not lines:
+        raise RuntimeError("no leader has merged a batch, so there is nothing to follow; run the scenario again")
     merges = [_merge(facts) for facts in sorted(lines, key=lambda facts: facts["t"])]
     return [Begun(merges[0].t_ns, merges[0].hub_us * MICROSECOND_NS), *merges]
 

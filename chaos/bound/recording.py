@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import RLock
@@ -154,3 +154,14 @@ class StepRecorder:
         at = [looks.look() for looks in self._looks[syncer]]
         line = {"e": step, "t": now_ns, "at": at, **facts}
         os.write(file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+
+def whole_lines(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Returns the facts of each line, until one that a killed process has written in part."""
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return found

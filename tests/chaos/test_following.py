@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from chaos.bound.following import JUMPS, TWO_LEDGERS, Followed, Follower, Steps
-from chaos.bound.leaders import handed_over
+from chaos.bound.leaders import handed_over, read_leaders
 from chaos.bound.recording import STEPS, StepRecorder
 from chaos.bound.witness import Begun, Ended, LeadersMerge, Merge, ServerEvent
 from chaos.names import LIMIT_NAME
@@ -281,3 +281,20 @@ def test_a_process_killed_in_the_middle_of_a_line_has_made_the_steps_before(worl
     path.write_text(path.read_text() + '{"e":"took","t":1')
 
     assert "" == followed(world.steps()).run.rejected
+
+
+@in_python
+def test_a_process_killed_in_the_middle_of_its_first_line_has_made_no_step(world: RecordedWorld) -> None:
+    """Then it has sent nothing either."""
+    world.lives()
+    (world.directory / f"{STEPS}-9.1.1.jsonl").write_text('{"shard":0,"lea')
+
+    assert "" == followed(world.steps()).run.rejected
+
+
+def test_a_merge_that_was_written_in_part_ends_its_leaders_merges(tmp_path: Path) -> None:
+    """A run in which no leader has merged anything is no run to follow."""
+    (tmp_path / "merges-1.jsonl").write_text('{"t":1,"batch":"0')
+
+    with pytest.raises(RuntimeError, match="no leader has merged a batch"):
+        read_leaders(tmp_path)

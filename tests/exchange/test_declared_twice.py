@@ -169,3 +169,21 @@ def test_what_goes_over_soon_is_not_told(caplog: pytest.LogCaptureFixture) -> No
     assert [] == within
     assert counted > 0
     assert 1 == len(warnings_of(caplog))
+
+
+async def test_a_limit_that_is_dropped_is_compared_no_more() -> None:
+    """Or its comparison, which never comes, would be due for ever."""
+    clock = ManualClock(1_750_000_000)
+    hub, node, rounds = MemoryHub(clock=clock), SmallNode(clock), 0
+    for name in ("login", "search"):
+        node.limit(Limit(5, 60.0), STRICT, name)
+    marks = KeyMarks(None, node.kernel, clock)
+    for second in range(3000):
+        if second == 1000:
+            del node.kernel.tables["login"]
+        if marks.due_ns() <= clock.monotonic_ns():
+            rounds += second > 1000
+            await marks.follow(hub, cut_off=False, timeout_s=1)
+        clock.advance(1)
+
+    assert 1 <= rounds <= 10

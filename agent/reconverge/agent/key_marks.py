@@ -79,8 +79,11 @@ class KeyMarks:
         marker = at if isinstance(at, KeyMarker) else None
         self._left = self._left or self._due(now_ns)
         self._next_ns = now_ns + (MARK_EVERY_NS if marker is None else MARK_RETRY_NS)
-        if cut_off or marker is None or not self._left:
+        if cut_off or marker is None:
             self._left = []
+            return
+        if not self._left:
+            self._next_ns = min(self._again_ns.values(), default=self._next_ns)
             return
         limit, mark = self._left.pop()
         # Exchanges log a hub that does not answer; this one is asked again soon.
@@ -97,6 +100,9 @@ class KeyMarks:
         """Returns the limits whose marks are to be stored or renewed now, with these marks; "" for the secret."""
         tables = list(self._kernel.tables.values())
         self._declared = len(tables)
+        for kept in (self._again_ns, self._others):
+            for dropped in kept.keys() - self._kernel.tables.keys() - {""}:
+                del kept[dropped]
         due = [table for table in tables if table.name == table.reported_as and self._is_due(table.name, now_ns)]
         secret = [("", self._mark)] if self._is_due("", now_ns) else []
         return [(table.name, self._terms(table)) for table in due] + secret

@@ -25,7 +25,6 @@ answers.
 # earliest that this may be, by that leader's answers: it is late by a round trip, and by the drift since. A leader that
 # leads again, and has heard no other one meanwhile, continues its own clock, which it never turns back.
 
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
