@@ -576,6 +576,19 @@ async def test_a_task_that_is_cancelled_while_it_asks_has_not_charged(own_redis:
         assert [{}] == [shard.askers for shard in agent._kernel.shards]
 
 
+async def test_a_slot_on_the_thread_of_a_loop_is_advised_to_be_entered_asynchronously(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Limits of slots have no `ask`."""
+    async with Agent(redis_server.url, namespace="slots-on-a-loop") as agent:
+        slots = agent.concurrency("render", 5)
+        with slots.slot("ada"):
+            pass
+
+    assert "enter the slot with `async with limiter.slot(...)`" in caplog.text
+    assert "limiter.ask" not in caplog.text
+
+
 async def test_on_the_thread_of_a_loop_memory_answers_and_that_is_said_once(
     login: Callable[..., RateLimiter], caplog: pytest.LogCaptureFixture
 ) -> None:

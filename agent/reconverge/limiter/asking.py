@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 from reconverge.clock import SECOND_NS, ManualClock
 from reconverge.errors import InvalidSetting
 from reconverge.kernel import AskGate, Cell, DecidingRule, Reentry, Settled, ShardState, Word
+from reconverge.limit import CONCURRENCY
 from reconverge.limiter.waiting.patience import Patience
 from reconverge.limiter.waiting.running import run, run_blocking
 from reconverge.limiter.waiting.waiters import LoopWaker, thread_waker
@@ -63,6 +64,8 @@ REFUSE: Final = "refuse"
 """The value of the setting `in_doubt` with which no request asks the hub: the node decides from its memory."""
 ASK: Final = "ask:25ms"
 _TIME: Final = re.compile(r"ask:(?P<number>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s)")
+IN_LOOP: Final = "ask with `await limiter.ask(...)`"
+IN_LOOP_SLOT: Final = "enter the slot with `async with limiter.slot(...)`"
 RETRY_MAX: Final = 7
 """The largest `retry` of a `Pause`: a pause lasts at most `1 + RETRY_MAX` sync intervals, the times between two
 exchanges."""
@@ -372,10 +375,10 @@ class Asking:
         if where and self._logged.is_new():
             logger.warning(
                 "reconverge: the limit %r was asked %s, which must not wait for the hub, so the node decides from its"
-                " memory, and may refuse or admit requests of small quotas wrongly; ask with `await limiter.ask(...)`,"
-                " or on another thread",
+                " memory, and may refuse or admit requests of small quotas wrongly; %s, or on another thread",
                 self.limit.name,
                 where,
+                IN_LOOP_SLOT if self._tables[0].limit.algorithm == CONCURRENCY else IN_LOOP,
             )
         return not where
 

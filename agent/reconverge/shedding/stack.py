@@ -309,7 +309,7 @@ def _checked(layers: Sequence[Layer]) -> tuple[Layer, ...]:
             raise InvalidSetting("layers", layer, problem)
         if not isinstance(name, str) or not methods:
             raise InvalidSetting(
-                "layers", layer, "is not a layer; reconverge.shedding.layers.Layer describes what a layer must have"
+                "layers", layer, "is not a layer; pass layers such as RequestRate(limiter), each as an argument"
             )
         if name in names:
             raise InvalidSetting("layers", name, "is the name of two layers; pass name=... to one of them")
