@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from chaos.bound.leaders import handed_over, read_leaders
-from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK, whole_lines
-from chaos.bound.witness import AnyMerge, Begun, Ended, LeadersMerge, ServerEvent, moment_ns, read_servers
+from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK
+from chaos.bound.witness import Begun, Ended, Led, Merge, ServerEvent, moment_ns, read_servers
+from chaos.judge.history import whole_lines
 from chaos.names import LIMIT_NAME
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
@@ -42,7 +43,7 @@ NO_SERVER: Final = -1
 ARGUMENTS: Final = {ADMITS: ("cost",), TOOK: ("batch",), HEARD: ("answer",), GAVE_UP: (), LEAVES: ()}
 """The facts of each step that the watch of a key needs."""
 JUMPS: Final = "the hub's clock jumps"
-"""What the proof assumes not to happen; the binding of simulations meets it in the hub's windows."""
+"""The reason for a run that ends at a jump of this clock: the proof assumes that there is none."""
 BELIEVED: Final = "a node believes an answer that its hub has not given"
 TWO_LEDGERS: Final = "a leader goes on with a ledger that another leader's ledger has replaced"
 CUT_OFF: Final = "the server has ended the connection of its witness"
@@ -72,24 +73,23 @@ class Steps:
     answers: dict[tuple[str, int], tuple[int, Answer]] = field(default_factory=dict)
     """Each answer that was heard, and when, likewise."""
     servers: list[tuple[int, list[ServerEvent]]] = field(default_factory=list)
-    """What each server has done to the ledger each time that it ran, and its number."""
+    """Each server's changes of the ledger, one list for each time that it ran, after its number."""
 
     @classmethod
     def read(cls, directory: Path) -> Steps:
         """Reads what the processes of a run, and the witness of its server, have written."""
         steps = cls()
         for path in sorted(directory.glob(f"{STEPS}-*.jsonl")):
-            steps.add(path.stem.removeprefix(f"{STEPS}-"), path.read_text().splitlines())
+            steps.add(path.stem.removeprefix(f"{STEPS}-"), whole_lines(path))
         steps.servers = list(read_servers(directory, steps.terms["shard"])) or [(0, read_leaders(directory))]
         return steps
 
-    def add(self, node: str, lines: Sequence[str]) -> None:
-        """Adds what one agent in one process has written: its terms, and then its steps."""
-        whole = whole_lines(lines)
-        if not whole:
+    def add(self, node: str, lines: Sequence[dict[str, Any]]) -> None:
+        """Adds the lines of one agent in one process: its terms, and then its steps."""
+        if not lines:
             return
-        self.terms, own, last_ns = whole[0], [], 0
-        for number, facts in enumerate(whole[1:]):
+        self.terms, own, last_ns = lines[0], [], 0
+        for number, facts in enumerate(lines[1:]):
             last_ns = max(last_ns, facts["t"])
             step = Step(last_ns, node, number, facts["e"], facts)
             own.append(step)
@@ -178,7 +178,7 @@ class Follower:
             now_ns = at_ns
             if isinstance(step, Step):
                 self._take(step)
-            elif isinstance(step, AnyMerge):
+            elif isinstance(step, Merge):
                 self._merge(step, server)
             else:
                 self._begin_or_end(step, server)
@@ -198,11 +198,11 @@ class Follower:
             timeline: list[tuple[int, int, Step | ServerEvent]] = []
             last_ns = 0
             for each in events:
-                last_ns = max(last_ns, self._moment_ns(each) if isinstance(each, AnyMerge) else each.monotonic_ns)
+                last_ns = max(last_ns, self._moment_ns(each) if isinstance(each, Merge) else each.monotonic_ns)
                 timeline.append((last_ns, server, each))
             yield timeline
 
-    def _moment_ns(self, merge: AnyMerge) -> int:
+    def _moment_ns(self, merge: Merge) -> int:
         """Returns the moment of a merge by the server's clock, but after the sending and before the answer."""
         which = merge.node, merge.sequence
         at_ns = moment_ns(merge, self._begun)
@@ -253,7 +253,7 @@ class Follower:
             self._clock.now_us = (event.monotonic_ns + self._base_ns) // MICROSECOND_NS
             self._hub.lose_data()
 
-    def _merge(self, merge: AnyMerge, server: int) -> None:
+    def _merge(self, merge: Merge, server: int) -> None:
         self._home = server
         which = merge.node, merge.sequence
         sent_ns, batch = self._steps.batches.get(which, (0, merge.bare))
@@ -263,8 +263,8 @@ class Follower:
             self.watching.run.outside = JUMPS
             return
         self._clock.now_us, self._candidate = merge.hub_us, merge.candidate
-        if isinstance(merge, LeadersMerge):
-            self._look_at_leader(merge)
+        if merge.led is not None:
+            self._look_at_leader(merge, merge.led)
             if self.watching.run.outside:
                 return
         answer = self._hub.merge(batch._replace(shard=0))
@@ -279,7 +279,7 @@ class Follower:
             )
         self._compared += heard is not None
 
-    def _look_at_leader(self, merge: LeadersMerge) -> None:
+    def _look_at_leader(self, merge: Merge, led: Led) -> None:
         """Takes over what a leader knows of its ledger, and its clock: it goes on by an estimate of the one before."""
         shards = self._hub._shards  # noqa: SLF001  # no method of a hub gives it another ledger
         base_ns = merge.hub_us * MICROSECOND_NS - merge.t_ns
@@ -289,16 +289,16 @@ class Follower:
             self._base_ns = base_ns
             for watch in self.watching.watches:
                 watch.base_ns = base_ns
-        if not merge.before and self._ledger:
+        if not led.before and self._ledger:
             self._hub.lose_data()
-        elif merge.before and merge.before != shards[0].generation:
+        elif led.before and led.before != shards[0].generation:
             self.watching.run.outside = TWO_LEDGERS
-        elif merge.ledger != self._ledger:
+        elif led.ledger != self._ledger:
             shards[0] = handed_over(shards[0])
-        self._ledger = merge.ledger
-        shards[0].lost, shards[0].grace_us = shards[0].lost or merge.lost, merge.grace_us
+        self._ledger = led.ledger
+        shards[0].lost, shards[0].grace_us = shards[0].lost or led.lost, led.grace_us
 
-    def _goes_back(self, merge: LeadersMerge) -> bool:
+    def _goes_back(self, merge: Merge) -> bool:
         """Returns whether a leader's clock shows an earlier window than the clock of the leader before did."""
         binding = self.watching.watches[0].binding
         length_ns = binding.terms.window_ns

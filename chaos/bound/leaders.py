@@ -17,8 +17,8 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final
 
-from chaos.bound.recording import whole_lines
-from chaos.bound.witness import Begun, LeadersMerge, ServerEvent
+from chaos.bound.witness import Begun, Led, Merge, ServerEvent
+from chaos.judge.history import whole_lines
 from reconverge.clock import MICROSECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
 from reconverge_sync.merge.rule import LedgerShard
@@ -65,20 +65,16 @@ def _written_down(
 
 def read_leaders(directory: Path) -> list[ServerEvent]:
     """Returns the merges of all leaders in their order, after the moment at which the first of them began."""
-    lines = [
-        {"leader": path.stem, **facts}
-        for path in directory.glob(f"{MERGES}-*")
-        for facts in whole_lines(path.read_text().splitlines())
-    ]
+    lines = [{"leader": path.stem, **facts} for path in directory.glob(f"{MERGES}-*") for facts in whole_lines(path)]
     if not lines:
         raise RuntimeError("no leader has merged a batch, so there is nothing to follow; run the scenario again")
     merges = [_merge(facts) for facts in sorted(lines, key=lambda facts: facts["t"])]
     return [Begun(merges[0].t_ns, merges[0].hub_us * MICROSECOND_NS), *merges]
 
 
-def _merge(facts: dict[str, Any]) -> LeadersMerge:
+def _merge(facts: dict[str, Any]) -> Merge:
     batch = read_batch(bytes.fromhex(facts["batch"]), shard=0)
-    return LeadersMerge(
+    return Merge(
         batch.node,
         batch.sequence,
         facts["hub_us"],
@@ -86,10 +82,7 @@ def _merge(facts: dict[str, Any]) -> LeadersMerge:
         facts["generation"],
         batch._replace(limits=(), cells=()),
         facts["t"],
-        f"{facts['leader']}.{facts['ledger']}",
-        facts["before"],
-        facts["lost"],
-        facts["grace_us"],
+        Led(f"{facts['leader']}.{facts['ledger']}", facts["before"], facts["lost"], facts["grace_us"]),
     )
 
 

@@ -5,7 +5,7 @@
 # A step is a call by which a node changes: an admission, `Syncer.take`, `merged`, `failed` or `leave`. One lock of the
 # process is held during each of them and while its line is written, so lines are in the order of the steps. A line has
 # the node's state after the step (`BoundSnapshot`) for each followed key. It is written before the batch is sent, so
-# whatever reached the hub has a line, also if the process was killed.
+# each batch that reached the hub has a line, also if the process was killed.
 #
 # In a forked child the agent has new syncers, which are hooked as well. All this reads fields that only the kernel in
 # Python shows.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import RLock
@@ -35,7 +35,7 @@ ADMITS, TOOK, HEARD, GAVE_UP, LEAVES = "admits", "took", "heard", "gave_up", "ca
 
 
 class Together:
-    """The lock of a process under which its steps are made. A forked child has a new one, held by nobody."""
+    """The lock of a process under which its steps are made. A forked child has a new one, which no thread holds."""
 
     def __init__(self) -> None:
         self._renew()
@@ -154,14 +154,3 @@ class StepRecorder:
         at = [looks.look() for looks in self._looks[syncer]]
         line = {"e": step, "t": now_ns, "at": at, **facts}
         os.write(file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
-
-
-def whole_lines(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """Returns the facts of each line, until one that a killed process has written in part."""
-    found: list[dict[str, Any]] = []
-    for line in lines:
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return found

@@ -2,10 +2,10 @@
 
 # Theory of operation.
 #
-# Only the server knows in which order it has merged batches, and nobody else whether it has merged one whose answer was
-# lost. `MONITOR` prints every command, and those of scripts after the line of their script. A batch is merged if the
-# script writes the record of its node: that has the batch's sequence number and the hub's time. A script that fails, or
-# finds the batch outdated, writes none; for a name whose lease is over, it writes that the name is gone.
+# Only the server knows in which order it has merged batches, and whether it has merged one whose answer was lost.
+# `MONITOR` prints every command, and those of scripts after the line of their script. A batch is merged if the script
+# writes the record of its node: that has the batch's sequence number and the hub's time. A script that fails, or finds
+# the batch outdated, writes none; for a name whose lease is over, it writes that the name is gone.
 #
 # A server that begins again listens to nodes only when the witness listens to it, so that no command is missed; a
 # master of a cluster writes nothing in its first two seconds. A killed server sends its last answers and the witness's
@@ -46,8 +46,20 @@ _KEPT: Final = re.compile(
 _ARGUMENT: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 
 
+class Led(NamedTuple):
+    """The state of a leader's ledger at a broker before a merge."""
+
+    ledger: str
+    """A name of the ledger that differs from leader to leader, also if it was handed over."""
+    before: str
+    """The name of the data; empty if they begin with this batch."""
+    lost: bool
+    """Whether these data follow on others that were lost, as the leader knows."""
+    grace_us: int
+
+
 class Merge(NamedTuple):
-    """A batch that the server has merged, or whose node it takes for gone (`lapsed`)."""
+    """A batch that the hub has merged, or whose node it takes for gone (`lapsed`)."""
 
     node: str
     sequence: int
@@ -58,26 +70,9 @@ class Merge(NamedTuple):
     bare: Batch
     """The batch without limits and cells."""
     t_ns: int = 0
-    """The moment of the merge by the machine's monotonic clock; 0 if only the server's clock tells it."""
-
-
-class LeadersMerge(NamedTuple):
-    """A batch that a leader at a broker has merged; its first fields are those of a `Merge`."""
-
-    node: str
-    sequence: int
-    hub_us: int
-    lapsed: bool
-    candidate: str
-    bare: Batch
-    t_ns: int
-    ledger: str
-    """A name of the ledger that differs from leader to leader, also if it was handed over."""
-    before: str
-    """The name of the data before; empty if they begin with this batch."""
-    lost: bool
-    """Whether these data follow on others that were lost, as the leader knows."""
-    grace_us: int
+    """The moment of the merge by the machine's monotonic clock; 0 if only the server's clock shows it."""
+    led: Led | None = None
+    """None at a server."""
 
 
 class Begun(NamedTuple):
@@ -93,8 +88,7 @@ class Ended(NamedTuple):
     monotonic_ns: int
 
 
-AnyMerge = Merge | LeadersMerge
-ServerEvent = AnyMerge | Begun | Ended
+ServerEvent = Merge | Begun | Ended
 
 
 class Witness:
@@ -186,6 +180,6 @@ def _sent(words: list[bytes]) -> Merge:
     return Merge(node, number, hub_us=0, lapsed=False, candidate=candidate, bare=bare)
 
 
-def moment_ns(merge: AnyMerge, begun: Begun) -> int:
+def moment_ns(merge: Merge, begun: Begun) -> int:
     """Returns the moment of a merge by the machine's monotonic clock."""
     return merge.t_ns or merge.hub_us * MICROSECOND_NS - begun.wall_ns + begun.monotonic_ns

@@ -289,7 +289,7 @@ def _read(path: Path) -> list[Life]:
     ways: dict[int, tuple[str, dict[str, Any]]] = {}
     common: list[dict[str, Any]] = []
     last_ns = 0
-    for event in _lines(path):
+    for event in whole_lines(path):
         who = event.get("who")
         last_ns = max(last_ns, event.get("t", 0))
         if who is None:
@@ -374,12 +374,15 @@ def _lease(event: dict[str, Any]) -> Lease:
     return agent, shard
 
 
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
+def whole_lines(path: Path) -> list[dict[str, Any]]:
+    """Returns the facts of each line of a file, until one that a killed process has written in part."""
+    found: list[dict[str, Any]] = []
     for line in path.read_text().splitlines():
         try:
-            yield json.loads(line)
+            found.append(json.loads(line))
         except json.JSONDecodeError:
-            return  # the machine stopped in the middle of a line
+            break
+    return found
 
 
 def short(key: str) -> str:

@@ -15,7 +15,8 @@ import pytest
 from chaos.bound.following import JUMPS, TWO_LEDGERS, Followed, Follower, Steps
 from chaos.bound.leaders import handed_over, read_leaders
 from chaos.bound.recording import STEPS, StepRecorder
-from chaos.bound.witness import Begun, Ended, LeadersMerge, Merge, ServerEvent
+from chaos.bound.witness import Begun, Ended, Led, Merge, ServerEvent
+from chaos.judge.history import whole_lines
 from chaos.names import LIMIT_NAME
 from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, ManualClock
 from reconverge.hub.report import Answer, Batch, Status
@@ -88,8 +89,8 @@ class RecordedWorld:
         bare, lapsed = batch._replace(limits=(), cells=()), answer.status is Status.LAPSED
         merge = Merge(batch.node, batch.sequence, answer.hub_us, lapsed, answer.generation, bare)
         now_ns = self.clock.monotonic_ns()
-        led = LeadersMerge(*merge[:6], now_ns, self.leader, before, lost=False, grace_us=0)
-        self.done.append(led if self.leader else merge)
+        led = Led(self.leader, before, lost=False, grace_us=0)
+        self.done.append(merge._replace(t_ns=now_ns, led=led) if self.leader else merge)
         return answer
 
     def hands_over(self, leader: str, *, ahead_s: float) -> None:
@@ -122,7 +123,7 @@ class RecordedWorld:
         """All that was written down."""
         steps = Steps(servers=[(0, list(self.done))])
         for path in sorted(self.directory.glob(f"{STEPS}-*")):
-            steps.add(path.stem, path.read_text().splitlines())
+            steps.add(path.stem, whole_lines(path))
         return steps
 
 
@@ -265,8 +266,9 @@ def test_a_ledger_that_was_replaced_is_not_followed(world: RecordedWorld) -> Non
     """The model has one hub; a leader that went on with data from before another one's would be a second."""
     _led(world)
     last = world.done[-1]
-    assert isinstance(last, LeadersMerge)
-    world.done[-1] = last._replace(before="replaced")
+    assert isinstance(last, Merge)
+    assert last.led is not None
+    world.done[-1] = last._replace(led=last.led._replace(before="replaced"))
 
     outcome = followed(world.steps())
 
