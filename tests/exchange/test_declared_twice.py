@@ -129,7 +129,7 @@ def test_a_limit_that_is_declared_later_is_compared_too(
     eventually(lambda: len(marks_of(one)) == 3, "the mark of the other limit")
     other.limit("mail", "5/hour").allow("ada")
 
-    eventually(lambda: "the limit 'mail' with" in caplog.text, "the difference is told")
+    eventually(lambda: "the limit 'mail' with" in caplog.text, "the warning")
     assert 1 == caplog.text.count(APART)
 
 

@@ -81,6 +81,15 @@ def answered(leader: Candidate, said: Batch) -> Answer:
     return answer
 
 
+def leader_and_other() -> tuple[Table, Candidate, Candidate]:
+    """Returns two members, after their election, and which of them leads."""
+    table = Table("ada", "bob")
+    table.talk(10)
+    leader = table.leader()
+    (other,) = (one for one in table.members if one is not leader)
+    return table, leader, other
+
+
 def test_one_member_answers_and_the_others_know_which() -> None:
     """All send their batches there."""
     table = Table("ada", "bob", "cleo")
@@ -132,10 +141,7 @@ def test_a_steward_that_comes_back_does_not_go_on_with_what_it_knew() -> None:
 
 def test_who_gets_the_ledger_goes_on_with_it_at_once() -> None:
     """A rolling deployment ends a leader every minute or so, and nobody should notice."""
-    table = Table("ada", "bob")
-    table.talk(10)
-    leaver = table.leader()
-    (successor,) = (one for one in table.members if one is not leaver)
+    table, leaver, successor = leader_and_other()
     first = answered(leaver, batch())
     claim = LeaderClaim(leaver.election.term, leaver.election.member, 0)
     ledger = leaver.hand_over()
@@ -152,10 +158,7 @@ def test_who_gets_the_ledger_goes_on_with_it_at_once() -> None:
 
 def test_a_ledger_that_no_batch_has_come_for_since_can_be_given_on() -> None:
     """With its usage: members may stop one right after the other."""
-    table = Table("ada", "bob")
-    table.talk(10)
-    leaver = table.leader()
-    (successor,) = (one for one in table.members if one is not leaver)
+    table, leaver, successor = leader_and_other()
     answered(leaver, batch())
     claim, usage = LeaderClaim(leaver.election.term, leaver.election.member, 0), UsageState(sequences={"account": 3})
     ledger = leaver.hand_over()
@@ -172,10 +175,7 @@ def test_a_ledger_that_no_batch_has_come_for_since_can_be_given_on() -> None:
 
 def test_a_ledger_that_came_too_late_is_not_used() -> None:
     """The member has been elected the long way meanwhile, and has answered or will by itself."""
-    table = Table("ada", "bob")
-    table.talk(10)
-    leaver = table.leader()
-    (successor,) = (one for one in table.members if one is not leaver)
+    table, leaver, successor = leader_and_other()
     answered(leaver, batch())
     claim = LeaderClaim(leaver.election.term, leaver.election.member, 0)
     ledger = leaver.hand_over()
@@ -190,11 +190,8 @@ def test_a_ledger_that_came_too_late_is_not_used() -> None:
 @pytest.mark.parametrize("read_late", [False, True], ids=["read when sent", "read when received"])
 def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says(read_late: bool) -> None:
     """And never ahead of what it was, or a name would lose its lease at the hub before its node stops."""
-    table = Table("ada", "bob")
     ahead_us, trip_ns = 5 * 10**6, 20 * MILLISECOND_NS
-    table.talk(10)
-    leaver = table.leader()
-    (other,) = (one for one in table.members if one is not leaver)
+    table, leaver, other = leader_and_other()
     now_ns = table.clock.monotonic_ns()
     hub_us = table.clock.wall_ns() // MICROSECOND_NS + ahead_us
     sent_ns = now_ns - trip_ns * read_late
@@ -209,10 +206,7 @@ def test_the_hubs_clock_goes_on_whatever_the_next_stewards_says(read_late: bool)
 
 def test_a_leader_that_leads_again_continues_its_own_clock() -> None:
     """After days, what it once heard of another leader's clock is outdated."""
-    table = Table("ada", "bob")
-    table.talk(10)
-    leaver = table.leader()
-    (other,) = (one for one in table.members if one is not leaver)
+    table, leaver, other = leader_and_other()
     now_ns = table.clock.monotonic_ns()
     other.answered(table.clock.wall_ns() // MICROSECOND_NS, sent_ns=now_ns, received_ns=now_ns)
     table.dismiss(leaver)

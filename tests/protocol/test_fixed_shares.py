@@ -11,7 +11,14 @@ from reconverge.hub.headroom import SEALED_WINDOW_MAX_S
 from reconverge.hub.report import ASKS, AT_HUB, FLOATS, SEALED
 from reconverge.limit.limit import FIXED_WINDOW
 from reconverge.policies import BALANCED, STRICT, Policy
-from tests.protocol.test_sealed_shares import WINDOW_S, Away, Ledger, excess_after_a_reset_heard_late, shares_of
+from tests.protocol.test_sealed_shares import (
+    WINDOW_S,
+    Away,
+    Ledger,
+    equal_parts,
+    excess_after_a_reset_heard_late,
+    shares_of,
+)
 from tests.protocol.test_shares_after_a_loss import Recording, answered_otherwise
 from tests.support.servers import RedisServer
 
@@ -47,9 +54,7 @@ def dealt(quota: int = 12, nodes: int = 4, policy: Policy = STRICT) -> FixedAway
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-@pytest.mark.parametrize(
-    ("quota", "nodes", "shares"), [(5, 4, [2, 1, 1, 1]), (12, 8, [2] * 4 + [1] * 4), (3, 4, [1, 1, 1, 0])]
-)
+@equal_parts
 def test_the_quota_is_dealt_among_the_nodes_that_are_asked(
     quota: int, nodes: int, shares: list[int], policy: Policy
 ) -> None:

@@ -108,10 +108,13 @@ def shares_of(world: Away) -> list[int]:
     return sorted((node.table.cells["ada"].base for node in world.nodes if "ada" in node.table.cells), reverse=True)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-@pytest.mark.parametrize(
+equal_parts = pytest.mark.parametrize(
     ("quota", "nodes", "shares"), [(5, 4, [2, 1, 1, 1]), (12, 8, [2] * 4 + [1] * 4), (3, 4, [1, 1, 1, 0])]
 )
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+@equal_parts
 def test_the_quota_is_dealt_among_the_nodes_that_are_asked(
     quota: int, nodes: int, shares: list[int], policy: Policy
 ) -> None:

@@ -81,7 +81,6 @@ class Candidate:
         self._hub_clock = HubClock()
         self._heard = False
         """Whether another member has answered since this one began to lead."""
-        self._has_led = False
         self._term_led = 0
         self._ledger: LedgerShard | None = None
         self._inherited: LedgerShard | None = None
@@ -175,7 +174,7 @@ class Candidate:
 
     def _begin(self) -> None:
         """Begins a term as the leader, with the inherited or an empty ledger, and with the former leader's clock."""
-        self._term_led = self.election.terms_led
+        is_first, self._term_led = self._term_led == 0, self.election.terms_led
         # If another leader has answered before, nodes may hold allowances that they have yet to report.
         self._ledger = self._inherited if self.election.inherited else LedgerShard(lost=self.election.succeeds)
         self._usage = self._usage_of(self._inherited_usage if self.election.inherited else None)
@@ -187,9 +186,8 @@ class Candidate:
         if self._heard:
             self._offset_ns = self._hub_clock.offset_ns - self._hub_clock.error_ns(now_ns)
             self._hub_clock, self._heard = HubClock(), False
-        elif not self._has_led:
+        elif is_first:
             self._offset_ns = self._clock.wall_ns() - now_ns
-        self._has_led = True
 
     def _now_us(self) -> int:
         if self._given_clock is not None:

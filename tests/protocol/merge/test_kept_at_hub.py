@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,12 @@ POLICIES = [STRICT, BALANCED]
 WINDOW_S = 60
 
 
-def world_of(algorithm: str = "sliding-window", policy: Policy = STRICT, *, quota: int = 5, nodes: int = 4) -> Talkers:
+def world_of(
+    algorithm: str = "sliding-window", policy: Policy = STRICT, *, quota: int = 5, nodes: int = 4, **terms: Any
+) -> Talkers:
     """Nodes that the hub has heard of, and that ask; a window has just begun."""
-    world = Talkers(Limit(quota, WINDOW_S, algorithm=algorithm), policy, nodes=nodes, lease_ns=600 * SECOND_NS)
+    limit = Limit(quota, WINDOW_S, algorithm=algorithm, **terms)
+    world = Talkers(limit, policy, nodes=nodes, lease_ns=600 * SECOND_NS)
     for node in world.nodes:
         node.table.asks = True
         node.table.warm(["another"])

@@ -1,4 +1,4 @@
-"""Goal: whatever is refunded of a bucket kept at the hub, and however late the hub hears of it, none is admitted twice.
+"""Goal: a refund of a bucket kept at the hub admits no request twice, however late the hub hears of it.
 
 Method: random plays of three nodes, with messages that are lost, and requests that ask or do not; each admission is
 judged by a bucket computed from what remains charged.
@@ -13,8 +13,6 @@ import pytest
 from reconverge.clock import SECOND_NS
 from reconverge.kernel import Charged
 from reconverge.kernel.composite.all_of import settle
-from reconverge.limit import Limit
-from reconverge.policies import STRICT
 from tests.protocol.merge.test_kept_at_hub import WINDOW_S, asks, speaks, waits, world_of
 from tests.support.effort import tried
 from tests.support.kernel.talker import Talker, Talkers
@@ -106,14 +104,7 @@ def test_a_bucket_is_never_fuller_than_its_capacity(algorithm: str) -> None:
 
 def interval_world() -> Talkers:
     """Two nodes that ask about a bucket of six, which drains at once at each edge of a minute."""
-    limit = Limit(QUOTA, WINDOW_S, algorithm="token-bucket", refill="interval")
-    world = Talkers(limit, STRICT, nodes=2, lease_ns=600 * SECOND_NS)
-    for node in world.nodes:
-        node.table.asks = True
-        node.table.warm(["another"])
-        node.exchanges_with(world.hub)
-    world.idles(WINDOW_S - world.clock.wall_ns() / SECOND_NS % WINDOW_S)
-    return world
+    return world_of("token-bucket", quota=QUOTA, nodes=2, refill="interval")
 
 
 def fills(world: Talkers, node: Talker) -> tuple[Charged, ...]:

@@ -97,10 +97,14 @@ class Bucket(CellMeter):
             cell.lows.note_at_hub(marked_ns, max(0, cell.stored - drained))
         left = cell.stored - drained  # as if all of `used` had been charged just now
         lost = cell.late - max(0, min(cell.late, left + cell.late))
-        stored = max(0, left + cell.used * self._window_ns)
+        cell.stored = max(0, left + cell.used * self._window_ns)
+        self._lose(cell, lost)
+
+    @staticmethod
+    def _lose(cell: Cell, lost: int) -> None:
+        """Moves that part of `late` to `level`, as the hub may have drained it and must go on counting it."""
         cell.late -= lost
         cell.level += lost
-        cell.stored = stored
 
     def until_ns(self, cell: Cell) -> int:
         """Returns the monotonic moment at which the bucket is empty.
@@ -312,8 +316,7 @@ class StepBucket(Bucket):
         cell.level = level
         cell.credit = max(0, cell.credit - max(0, steps) * self._quota * self._window_ns)
         if cell.at_hub:
-            cell.level += cell.late
-            cell.late = 0
+            self._lose(cell, cell.late)
         cell.stored = 0
         cell.previous = 0
         if cell.lows is not None:
@@ -333,8 +336,7 @@ class StepBucket(Bucket):
             cell.stored = cell.stored + whole if before else 0
             cell.credit += whole
             if not before:
-                cell.level += cell.late
-                cell.late = 0
+                self._lose(cell, cell.late)
         cell.marked_ns = marked_ns
         cell.level += used * self._window_ns
         cell.previous += after_edge
