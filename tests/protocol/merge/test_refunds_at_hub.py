@@ -1,7 +1,7 @@
 """Goal: a refund of a bucket kept at the hub admits no request twice, however late the hub hears of it.
 
-Method: random plays of three nodes, with messages that are lost, and requests that ask or do not; each admission is
-judged by a bucket computed from what remains charged.
+Method: random plays of three nodes, with messages that are lost or late, and requests that ask or do not; each
+admission is judged by a bucket computed from what remains charged.
 """
 
 from __future__ import annotations
@@ -71,10 +71,24 @@ class Play:
                 node.reaches(self.world.hub)
             node.gives_up()
 
+    def delays_a_batch(self, node: Talker) -> None:
+        """Lets others ask, and time pass, while a batch is on its way."""
+        self.world.passes(ns=node.due_in_ns)
+        if node.sends() is not None:
+            for other in self.random.sample(self.world.nodes, 2):
+                self.world.passes(self.random.choice(PAUSES_S) / 2)
+                if other is not node:
+                    speaks(self.world, other)
+                    self.asks(other)
+            node.reaches(self.world.hub)
+            node.hears() if self.random.random() < 0.8 else node.gives_up()
+
     def goes_on(self) -> None:
         """One random event."""
         node, chance = self.random.choice(self.world.nodes), self.random.random()
-        if chance < 0.1:
+        if chance < 0.05:
+            self.delays_a_batch(node)
+        elif chance < 0.1:
             self.loses_a_message(node)
         elif chance < 0.13:
             node.table.asks = not node.table.asks
