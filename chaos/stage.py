@@ -38,7 +38,6 @@ END_S: Final = 20.0
 REPLICATION_S: Final = 10.0
 HEIR_S: Final = 0.5
 """The seconds after which the member that inherits the ledger has heard of the remaining members."""
-OTHERS: Final[dict[str, Callable[[Guard | None], Deployment]]] = {SENTINEL: Service, BROKER: Broker}
 
 
 class Ground(Protocol):
@@ -357,8 +356,10 @@ class Stage:
             )
         elif scenario.deployment == CLUSTER:
             self.deployment = Cluster(guard, witness)
+        elif scenario.deployment == SENTINEL:
+            self.deployment = Service(guard, witness)
         else:
-            self.deployment = OTHERS[scenario.deployment](guard)
+            self.deployment = Broker(guard)
         self._stack.callback(self.deployment.stop)
         self.deployment.start()
         if scenario.deployment == BROKER:

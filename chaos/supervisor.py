@@ -16,7 +16,7 @@ import redis
 from chaos.bound.following import Followed, Follower, Steps
 from chaos.bound.leaders import leaders_recorded
 from chaos.bound.scenarios import to_follow
-from chaos.deployments.deployment import BROKER
+from chaos.deployments.deployment import BROKER, SENTINEL
 from chaos.faults.proxy import ProxyDisobeyed
 from chaos.fleet.contestant import history_files
 from chaos.fleet.observer import Observer
@@ -110,7 +110,8 @@ class Supervisor:
             return None
         steps, lies = Steps.read(directory), scenario.ground == LIES or scenario.third_party
         terms = scenario.limit, scenario.policy, self._followed, scenario.cost_max
-        return Follower(steps, *terms, lies=lies).follow()
+        replicated = scenario.replica or scenario.deployment == SENTINEL
+        return Follower(steps, *terms, lies=lies, replicated=replicated).follow()
 
     async def _on_stage(self, directory: Path) -> None:
         async with Stage(self._scenario, directory) as stage:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypedDict
 
 from chaos.bound.following import Followed
-from chaos.bound.scenarios import bound, why_unbound
+from chaos.bound.scenarios import bound
 from chaos.names import OURS
 from chaos.requirements import missing
-from chaos.scenarios.catalogue import DEFAULT_SEED, NAMES, scenario_of
+from chaos.scenarios.catalogue import NAMES
 from chaos.scenarios.scenario import Scenario
 from chaos.stage import ChaosFailed
 from chaos.supervisor import run
@@ -112,13 +112,6 @@ def _lines(outcomes: Outcomes) -> Iterator[str]:
     yield "|---|---|"
     steps = sum((Counter(outcome["steps"]) for outcome in outcomes.values()), Counter[str]())
     yield from (f"| {action} | {times:,} |" for action, times in steps.most_common())
-    yield ""
-    yield "Not followed:"
-    yield ""
-    for name in NAMES:
-        reason = why_unbound(scenario_of(name, DEFAULT_SEED))
-        if reason:
-            yield f"- {name}: {reason}."
 
 
 def bind(tasks: Iterable[BoundTask], seed: int, results: Path | None) -> int:
@@ -130,7 +123,7 @@ def bind(tasks: Iterable[BoundTask], seed: int, results: Path | None) -> int:
     made: Outcomes = {}
     failed = 0
     for task in tasks:
-        reason = why_unbound(task.scenario) or missing(task.scenario)
+        reason = missing(task.scenario)
         if reason:
             print(f"{task} is not followed: {reason}", flush=True)
             continue

@@ -35,6 +35,7 @@ from reconverge.simulation.model.bound.watching_hub import Watch, terms_of
 from reconverge.simulation.model.bound.worlds import BoundRun, Watching
 from reconverge_sync.codec import decode_answer
 from reconverge_sync.memory import MemoryHub
+from reconverge_sync.merge.rule import CELLS_MAX
 from reconverge_sync.mqtt.leader import WAIT_NS
 from reconverge_sync.mqtt.messages import read_batch
 
@@ -46,6 +47,8 @@ JUMPS: Final = "the hub's clock jumps"
 """The reason for a run that ends at a jump of this clock: the proof assumes that there is none."""
 BELIEVED: Final = "a node believes an answer that its hub has not given"
 TWO_LEDGERS: Final = "a leader goes on with a ledger that another leader's ledger has replaced"
+TAKEN_OVER: Final = "a replica takes over without some of the data, which no hub is told"
+"""The reason for a run that ends at a failover: the proof assumes that a hub knows that its data were lost."""
 CUT_OFF: Final = "the server has ended the connection of its witness"
 APART_NS: Final = 20 * MILLISECOND_NS
 """The most by which the hub's clock may put a merge after its answer, before it counts as a jump."""
@@ -134,13 +137,22 @@ class Followed(NamedTuple):
 
 
 class Follower:
-    """Follows one run; `lies` is whether a fault changes answers on their way."""
+    """Follows one run; `lies` is whether a fault changes answers on their way, `replicated` whether replicas follow."""
 
     def __init__(
-        self, steps: Steps, limit: Limit, policy: Policy, keys: Sequence[str], cost_max: int, *, lies: bool = False
+        self,
+        steps: Steps,
+        limit: Limit,
+        policy: Policy,
+        keys: Sequence[str],
+        cost_max: int,
+        *,
+        lies: bool = False,
+        replicated: bool = False,
     ) -> None:
         self._steps = steps
         self._lies = lies
+        self._replicated = replicated
         self._begun = next(each for _, events in steps.servers for each in events if isinstance(each, Begun))
         base_ns = self._begun.wall_ns - self._begun.monotonic_ns
         self._base_ns = base_ns
@@ -237,7 +249,7 @@ class Follower:
         if heard["answer"].status is not Status.MERGED or which in self._merged:
             return
         if self._home in self._ended:
-            self.watching.run.outside = self.watching.run.outside or CUT_OFF
+            self.watching.run.outside = self.watching.run.outside or (TAKEN_OVER if self._replicated else CUT_OFF)
         else:
             self.watching.run.rejected = self.watching.run.rejected or (
                 f"{which[0]} has heard an answer to its batch {which[1]}, which the server has not merged before"
@@ -267,6 +279,7 @@ class Follower:
             self._look_at_leader(merge, merge.led)
             if self.watching.run.outside:
                 return
+        self._make_room(cramped=merge.cramped)
         answer = self._hub.merge(batch._replace(shard=0))
         self._merged.add(which)
         expected = Status.LAPSED if merge.lapsed else Status.MERGED
@@ -278,6 +291,13 @@ class Follower:
                 f"  {heard}\n  {answer}"
             )
         self._compared += heard is not None
+
+    def _make_room(self, *, cramped: bool) -> None:
+        """Makes the hub refuse new keys, as a server without memory does; there, expired keys are gone at once."""
+        (shard,) = self._hub._shards  # noqa: SLF001  # no method of a hub changes its room
+        shard.cells_max = 0 if cramped else CELLS_MAX
+        if cramped:
+            shard.cells = {of: cell for of, cell in shard.cells.items() if self._clock.now_us <= cell.expires_us}
 
     def _look_at_leader(self, merge: Merge, led: Led) -> None:
         """Takes over what a leader knows of its ledger, and its clock: it goes on by an estimate of the one before."""

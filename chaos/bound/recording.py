@@ -7,6 +7,11 @@
 # the node's state after the step (`BoundSnapshot`) for each followed key. It is written before the batch is sent, so
 # each batch that reached the hub has a line, also if the process was killed.
 #
+# A signal handler may decide in the middle of a decision, or raise out of it. So the charge of a decision under way may
+# have no line yet when another one writes its own, and never one if an exception leaves its decision. Such charges show
+# in the cell, and get their lines then, no more than there are decisions under way. A handler that finds `writing` set
+# does nothing, as lines would be torn.
+#
 # In a forked child the agent has new syncers, which are hooked as well. All this reads fields that only the kernel in
 # Python shows.
 
@@ -24,7 +29,7 @@ from reconverge import Agent
 from reconverge.exchange.syncer import Syncer
 from reconverge.hub.report import Answer, Batch
 from reconverge.kernel.engine import COMPILED
-from reconverge.simulation.model.bound.snapshots import Looks
+from reconverge.simulation.model.bound.snapshots import BoundSnapshot, Looks
 from reconverge_sync.codec import encode_answer
 from reconverge_sync.mqtt.messages import write_batch
 
@@ -42,13 +47,9 @@ class Together:
         os.register_at_fork(after_in_child=self._renew)
 
     def _renew(self) -> None:
-        self._lock = RLock()  # a signal handler may decide in the middle of a step
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        # A signal handler may decide in the middle of a step. If it raised in an `__enter__` written in Python, the
+        # lock would stay taken; CPython has no such place in that of a lock.
+        self.lock = RLock()
 
 
 TOGETHER: Final = Together()
@@ -70,8 +71,17 @@ class StepRecorder:
         self._jumped = False
         """Whether the last answer has shown that the hub's clock jumped, so that windows were numbered anew."""
         self._file = (0, -1)
-        self.together: AbstractContextManager[object] = TOGETHER if keys else nullcontext()
+        self._written: dict[str, BoundSnapshot] = {}
+        """The state of each key in the last line."""
+        self.deciding = 0
+        """The number of decisions under way; the caller counts them, in `together`."""
+        self.writing = False
+        """Whether a charge is being written down."""
+
+    @property
+    def together(self) -> AbstractContextManager[object]:
         """A context in which no other step is made."""
+        return TOGETHER.lock if self._keys else nullcontext()
 
     def attach(self, agent: Agent) -> None:
         """Hooks into the exchanges of `agent`, also of those that it begins anew in a forked child."""
@@ -90,7 +100,29 @@ class StepRecorder:
     def admitted(self, key: str, cost: int, now_ns: int) -> None:
         """Writes down that the agent has admitted a request; the caller is still in `together`."""
         if key in self._keys and self._syncer is not None:
-            self._write(ADMITS, now_ns, self._syncer, key=key, cost=cost * self._unit)
+            self._write_charges(key, now_ns, self._syncer, cost * self._unit)
+
+    def interrupted(self, key: str, now_ns: int) -> None:
+        """Writes down what a decision has charged that an exception has left; the caller is still in `together`."""
+        if key in self._keys and self._syncer is not None:
+            self._write_charges(key, now_ns, self._syncer, 0)
+
+    def _write_charges(self, key: str, now_ns: int, syncer: Syncer, cost: int) -> None:
+        """Writes down a charge of `cost`, if that is not 0, after those before it that have no line yet."""
+        self.writing = True
+        try:
+            place = self._keys.index(key)
+            now, last = self._look(syncer), self._written.get(key)
+            if self.deciding > bool(cost) and last is not None and now[place].cell == last.cell:
+                begin = last.used if now[place].epoch == last.epoch else 0
+                charged = range(begin + self._unit, now[place].used - cost + 1, self._unit)
+                for used in charged[: self.deciding - bool(cost)]:
+                    at = [each._replace(used=used) if each is now[place] else each for each in now]
+                    self._write_line(ADMITS, now_ns, at, key=key, cost=self._unit)
+            if cost:
+                self._write_line(ADMITS, now_ns, now, key=key, cost=cost)
+        finally:
+            self.writing = False
 
     def hook(self, syncers: Sequence[Syncer]) -> None:
         """Hooks into that syncer of an agent, one for each shard, that reports the followed keys."""
@@ -109,25 +141,25 @@ class StepRecorder:
         self._note_jumps(syncer.kernel, shard)
 
         def leaves(now_ns: int) -> None:
-            with TOGETHER:
+            with TOGETHER.lock:
                 leave(now_ns)
                 self._write(LEAVES, now_ns, syncer)
 
         def takes(now_ns: int) -> Batch | None:
-            with TOGETHER:
+            with TOGETHER.lock:
                 batch = take(now_ns)
                 self._write(TOOK, now_ns, syncer, batch=None if batch is None else write_batch(batch).hex())
                 return batch
 
         def is_answered(batch: Batch, answer: Answer, *, sent_ns: int, now_ns: int) -> None:
-            with TOGETHER:
+            with TOGETHER.lock:
                 self._jumped = False
                 merged(batch, answer, sent_ns=sent_ns, now_ns=now_ns)
                 facts = {"sequence": batch.sequence, "sender": batch.node, "answer": encode_answer(answer).hex()}
                 self._write(HEARD, now_ns, syncer, jumped=self._jumped, **facts)
 
         def fails(kind: str, *, now_ns: int) -> None:
-            with TOGETHER:
+            with TOGETHER.lock:
                 failed(kind, now_ns=now_ns)
                 self._write(GAVE_UP, now_ns, syncer)
 
@@ -143,7 +175,13 @@ class StepRecorder:
 
         kernel.rebase = rebases
 
+    def _look(self, syncer: Syncer) -> list[BoundSnapshot]:
+        return [looks.look() for looks in self._looks[syncer]]
+
     def _write(self, step: str, now_ns: int, syncer: Syncer, **facts: object) -> None:
+        self._write_line(step, now_ns, self._look(syncer), **facts)
+
+    def _write_line(self, step: str, now_ns: int, at: list[BoundSnapshot], **facts: object) -> None:
         pid, file = self._file
         if pid != os.getpid():
             pid = os.getpid()
@@ -151,6 +189,6 @@ class StepRecorder:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             self._file = pid, file
             os.write(file, json.dumps(self._terms).encode() + b"\n")
-        at = [looks.look() for looks in self._looks[syncer]]
         line = {"e": step, "t": now_ns, "at": at, **facts}
         os.write(file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._written = dict(zip(self._keys, at, strict=True))

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from chaos.deployments.deployment import SENTINEL
 from chaos.fleet.plan import Request
 from chaos.names import LIMIT_NAME, OURS
-from chaos.scenarios.hostile import SMALL_HUB
 from chaos.scenarios.scenario import Scenario
 from reconverge.kernel.shard import shard_of
 from reconverge.limit import FIXED_WINDOW, SLIDING_LOG, SLIDING_SLICES, Limit
@@ -21,23 +19,6 @@ from reconverge.simulation.model.bound.worlds import KEYS_MAX
 
 KINDS: Final = {"fixed": FIXED_WINDOW, "log": SLIDING_LOG, "slices": SLIDING_SLICES}
 POLICIES: Final = ("strict", "balanced")
-UNBOUND: Final = {
-    SENTINEL: "a replica takes over with some of the data; the model knows a loss of all",
-}
-STORM: Final = "storm"
-
-
-def why_unbound(scenario: Scenario) -> str:
-    """Returns the reason why a scenario cannot be compared with the model; empty if it can."""
-    if scenario.deployment in UNBOUND:
-        return UNBOUND[scenario.deployment]
-    if scenario.replica:
-        return UNBOUND[SENTINEL]
-    if any(spell.fault == SMALL_HUB for spell in scenario.spells):
-        return "a Redis without memory refuses new keys, which the definition of the merge rule knows by number alone"
-    if scenario.program == STORM:
-        return "a signal interrupts a decision that may have charged, before its step is written down"
-    return ""
 
 
 def bound(scenario: Scenario, kind: str, policy: str, short: bool = False) -> Scenario:  # noqa: FBT001, FBT002

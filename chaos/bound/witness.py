@@ -5,7 +5,8 @@
 # Only the server knows in which order it has merged batches, and whether it has merged one whose answer was lost.
 # `MONITOR` prints every command, and those of scripts after the line of their script. A batch is merged if the script
 # writes the record of its node: that has the batch's sequence number and the hub's time. A script that fails, or finds
-# the batch outdated, writes none; for a name whose lease is over, it writes that the name is gone.
+# the batch outdated, writes none; for a name whose lease is over, it writes that the name is gone. A server without
+# memory refuses a script's first write, which `MONITOR` then leaves out.
 #
 # A server that begins again listens to nodes only when the witness listens to it, so that no command is missed; a
 # master of a cluster writes nothing in its first two seconds. A killed server sends its last answers and the witness's
@@ -40,7 +41,7 @@ MEASURED: Final = 20
 _SHARED: Final = rf"{OURS}:\{{[0-9]+\}}:".encode()
 _KEPT: Final = re.compile(
     rb'\S+ \[[^]]*\] "(?:EVAL(?:SHA)?" "(?:[^"\\]|\\.)*" "[0-9]+" "%bmeta" "%bnodes" "%baccounts"'
-    rb'|HSET" "%b(?:nodes|meta" "stirred)")' % (_SHARED, _SHARED, _SHARED, _SHARED)
+    rb'|HSET" "%b(?:nodes|meta" "(?:stirred|schema))")' % (_SHARED, _SHARED, _SHARED, _SHARED)
 )
 """The pattern of the commands that are kept: calls of the script, and what it writes of nodes."""
 _ARGUMENT: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
@@ -73,6 +74,8 @@ class Merge(NamedTuple):
     """The moment of the merge by the machine's monotonic clock; 0 if only the server's clock shows it."""
     led: Led | None = None
     """None at a server."""
+    cramped: bool = False
+    """Whether the server had no memory, and so no room for further keys."""
 
 
 class Begun(NamedTuple):
@@ -154,6 +157,8 @@ def read_commands(path: Path, shard: int) -> Iterator[ServerEvent]:
             words = [ast.literal_eval(f'b"{found.decode()}"') for found in _ARGUMENT.findall(line)]
             if words[0].startswith(b"EVAL"):
                 sent = _sent(words)
+            elif words[2] == b"schema":
+                sent = sent and sent._replace(cramped=False)
             elif sent is not None:
                 merge = _merged(sent, words)
                 if merge is not None:
@@ -177,7 +182,7 @@ def _sent(words: list[bytes]) -> Merge:
     if new:
         raise ValueError(f"the batch number {number} of {node} says that the data are certainly new, as at no Redis")
     bare = Batch(node, account, 0, number, generation, interval_us, lease_us, leaving != 0, (), (), heard_us)
-    return Merge(node, number, hub_us=0, lapsed=False, candidate=candidate, bare=bare)
+    return Merge(node, number, hub_us=0, lapsed=False, candidate=candidate, bare=bare, cramped=True)
 
 
 def moment_ns(merge: Merge, begun: Begun) -> int:

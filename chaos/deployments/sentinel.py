@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from chaos.bound.witness import Witness
 from chaos.deployments.deployment import RIVAL, USER, Guard, redis_users
 from chaos.names import REPORTED, SECRET
 from reconverge_sync.redis.hub import RedisHub
@@ -25,8 +26,9 @@ class Service:
 
     shards = 1
 
-    def __init__(self, guard: Guard | None = None) -> None:
+    def __init__(self, guard: Guard | None = None, witness: Witness | None = None) -> None:
         self._guard = guard
+        self._witness = witness
         if guard is None:
             self._service = RedisService(down_after_ms=QUICK_MS)
         else:
@@ -44,6 +46,8 @@ class Service:
 
     def start(self) -> None:
         self._service.__enter__()
+        if self._witness is not None:
+            self._witness.listen(self._service.master.socket)
 
     def stop(self) -> None:
         self._service.__exit__(None, None, None)

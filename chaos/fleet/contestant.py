@@ -246,13 +246,24 @@ class Ours:
         """Decides a request. It refuses within another decision about the same limit, as `allow` does."""
         with self._steps.together:
             now_ns = self._clock.monotonic_ns()
+            self._steps.deciding += 1
             try:
                 verdict = self._login.control.table.decide(key, cost, now_ns)
+                if verdict.allowed:
+                    self._steps.admitted(key, cost, now_ns)
             except Reentry:
                 return Verdict(allowed=False, epoch=0, hub_ns=0, known=False)
-            if verdict.allowed:
-                self._steps.admitted(key, cost, now_ns)
+            except BaseException:
+                self._steps.interrupted(key, now_ns)
+                raise
+            finally:
+                self._steps.deciding -= 1
             return verdict
+
+    @property
+    def writes(self) -> bool:
+        """Returns whether a step is being written down just now, which no signal handler may disturb."""
+        return self._steps.writing
 
     async def ask(self, key: str, cost: int) -> Verdict:
         """Decides a request, and asks in doubt. The agent must live in the running loop."""

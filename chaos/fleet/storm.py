@@ -184,12 +184,14 @@ class Storm:
         time.sleep(PAUSE_S / 4)
 
     def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
+        if self._writes():
+            return
         self._random_target().ask(ALARMED, self._random.choice(KEYS))
         if self._armed and self._random.random() < RAISE_SHARE:
             raise Interrupted
 
     def _on_user_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._in_user_signal:
+        if self._in_user_signal or self._writes():
             return
         self._in_user_signal = True
         target = self._random_target()
@@ -200,6 +202,9 @@ class Storm:
             raise
         finally:
             self._in_user_signal = False
+
+    def _writes(self) -> bool:
+        return isinstance(self._contestant, Ours) and self._contestant.writes
 
     def _random_target(self) -> Target:
         """Returns a target; often the one that is being decided."""

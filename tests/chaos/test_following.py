@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from chaos.bound.following import JUMPS, TWO_LEDGERS, Followed, Follower, Steps
+from chaos.bound.following import JUMPS, TAKEN_OVER, TWO_LEDGERS, Followed, Follower, Steps
 from chaos.bound.leaders import handed_over, read_leaders
 from chaos.bound.recording import STEPS, StepRecorder
 from chaos.bound.witness import Begun, Ended, Led, Merge, ServerEvent
@@ -87,7 +87,8 @@ class RecordedWorld:
         before = self.hub._shards[0].generation
         answer = self.hub.merge(batch)
         bare, lapsed = batch._replace(limits=(), cells=()), answer.status is Status.LAPSED
-        merge = Merge(batch.node, batch.sequence, answer.hub_us, lapsed, answer.generation, bare)
+        cramped = self.hub._shards[0].cells_max == 0
+        merge = Merge(batch.node, batch.sequence, answer.hub_us, lapsed, answer.generation, bare, cramped=cramped)
         now_ns = self.clock.monotonic_ns()
         led = Led(self.leader, before, lost=False, grace_us=0)
         self.done.append(merge._replace(t_ns=now_ns, led=led) if self.leader else merge)
@@ -127,9 +128,9 @@ class RecordedWorld:
         return steps
 
 
-def followed(steps: Steps) -> Followed:
+def followed(steps: Steps, *, replicated: bool = False) -> Followed:
     """How far the model allows these steps."""
-    return Follower(steps, LIMIT, STRICT, [KEY], 1).follow()
+    return Follower(steps, LIMIT, STRICT, [KEY], 1, replicated=replicated).follow()
 
 
 @pytest.fixture
@@ -219,6 +220,83 @@ def test_a_jump_of_the_hubs_clock_ends_the_checks(world: RecordedWorld) -> None:
 
     assert ("", JUMPS) == (outcome.run.rejected, outcome.run.outside)
     assert outcome.run.accepted["a batch is merged"] > 0
+
+
+@in_python
+def test_a_replica_that_takes_over_ends_the_checks(world: RecordedWorld) -> None:
+    """It lacks grants that the master has answered, and nobody is told; the proof assumes that a hub knows a loss."""
+    world.lives()
+    steps = world.steps()
+    ((_, done),) = steps.servers
+    begun, last = done[0], done.pop()
+    assert isinstance(begun, Begun)
+    assert isinstance(last, Merge)
+    done.append(Ended(last.hub_us * MICROSECOND_NS - begun.wall_ns + begun.monotonic_ns))
+
+    outcome = followed(steps, replicated=True)
+
+    assert ("", TAKEN_OVER) == (outcome.run.rejected, outcome.run.outside)
+    assert outcome.run.accepted["a batch is merged"] > 0
+
+
+def _is_cramped(world: RecordedWorld) -> Steps:
+    """A hub gets full, and serves the one of two keys that it has."""
+    world.hits(0)
+    world.exchanges(0)
+    world.hub._shards[0].cells_max = 0
+    for number in (0, 1, 0, 1):
+        world.tables[number].decide("newcomer", 1, world.clock.monotonic_ns())
+        world.hits(number)
+        world.exchanges(number)
+    return world.steps()
+
+
+@in_python
+def test_a_hub_without_room_for_further_keys_is_followed(world: RecordedWorld) -> None:
+    """It refuses them, in the answers that are compared, too; the one that it has goes on."""
+    steps = _is_cramped(world)
+    ((server, done),) = steps.servers
+
+    outcome = followed(steps)
+    assert ("", "") == (outcome.run.rejected, outcome.run.outside)
+    assert world.admitted == outcome.run.accepted["a node admits a request"] > 0
+    steps.servers = [(server, [one._replace(cramped=False) if isinstance(one, Merge) else one for one in done])]
+    assert "in another way than its definition" in followed(steps).run.rejected
+
+
+@in_python
+def test_charges_of_interrupted_decisions_are_written_down(world: RecordedWorld) -> None:
+    """One decides in the middle of another, whose charge has no line yet; one is left by an exception."""
+    recorder = world.recorders[0]
+    for number in (0, 1):
+        world.hits(number)
+        world.exchanges(number)
+    now_ns = world.clock.monotonic_ns()
+    recorder.deciding += 2
+    assert world.tables[0].decide(KEY, 1, now_ns).allowed
+    world.hits(0)
+    recorder.deciding -= 1
+    assert world.tables[0].decide(KEY, 1, now_ns).allowed
+    recorder.interrupted(KEY, now_ns)
+    recorder.deciding -= 1
+    world.exchanges(0)
+
+    outcome = followed(world.steps())
+
+    assert ("", "") == (outcome.run.rejected, outcome.run.outside)
+    assert world.admitted + 2 == outcome.run.accepted["a node admits a request"]
+
+
+@in_python
+def test_a_charge_without_a_decision_is_not_written_down(world: RecordedWorld) -> None:
+    """Nothing accounts for it, so it is rejected as a use that rises by itself."""
+    for number in (0, 1) * SETTLING:
+        world.hits(number)
+        world.exchanges(number)
+    assert world.tables[0].decide(KEY, 1, world.clock.monotonic_ns()).allowed
+    world.hits(0)
+
+    assert "use rises by itself" in followed(world.steps()).run.rejected
 
 
 def _led(world: RecordedWorld) -> None:
