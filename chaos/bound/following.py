@@ -266,6 +266,9 @@ class Follower:
             self._hub.lose_data()
 
     def _merge(self, merge: Merge, server: int) -> None:
+        if merge.unwritten:
+            self._merge_outdated(merge)
+            return
         self._home = server
         which = merge.node, merge.sequence
         sent_ns, batch = self._steps.batches.get(which, (0, merge.bare))
@@ -291,6 +294,17 @@ class Follower:
                 f"  {heard}\n  {answer}"
             )
         self._compared += heard is not None
+
+    def _merge_outdated(self, merge: Merge) -> None:
+        """Looks whether a batch for which the script has written nothing is outdated for the definition, too."""
+        record = self._hub._shards[0].nodes.get(merge.node)  # noqa: SLF001  # no method of a hub returns it
+        if record is None or merge.sequence > record.sequence:
+            return  # the script has failed
+        _, batch = self._steps.batches.get((merge.node, merge.sequence), (0, merge.bare))
+        self._clock.now_us = merge.hub_us
+        status = self._hub.merge(batch._replace(shard=0)).status
+        if status is not Status.STALE:
+            self.watching.run.rejected = f"an outdated batch of {merge.node}, number {merge.sequence}, is {status.name}"
 
     def _make_room(self, *, cramped: bool) -> None:
         """Makes the hub refuse new keys, as a server without memory does; there, expired keys are gone at once."""

@@ -5,8 +5,8 @@
 # Only the server knows in which order it has merged batches, and whether it has merged one whose answer was lost.
 # `MONITOR` prints every command, and those of scripts after the line of their script. A batch is merged if the script
 # writes the record of its node: that has the batch's sequence number and the hub's time. A script that fails, or finds
-# the batch outdated, writes none; for a name whose lease is over, it writes that the name is gone. A server without
-# memory refuses a script's first write, which `MONITOR` then leaves out.
+# the batch outdated, writes none; the sequence number tells which. For a name whose lease is over, it writes that the
+# name is gone. A server without memory refuses a script's first write, which `MONITOR` then leaves out.
 #
 # A server that begins again listens to nodes only when the witness listens to it, so that no command is missed; a
 # master of a cluster writes nothing in its first two seconds. A killed server sends its last answers and the witness's
@@ -29,7 +29,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgpack
 
 from chaos.names import OURS
-from reconverge.clock import MICROSECOND_NS
+from reconverge.clock import MICROSECOND_NS, SECOND_NS
 from reconverge.hub.report import Batch
 
 COMMANDS: Final = "commands"
@@ -74,6 +74,8 @@ class Merge(NamedTuple):
     """The moment of the merge by the machine's monotonic clock; 0 if only the server's clock shows it."""
     led: Led | None = None
     """None at a server."""
+    unwritten: bool = False
+    """Whether the script has written nothing: it has failed, or the batch is outdated, or the server was killed."""
     cramped: bool = False
     """Whether the server had no memory, and so no room for further keys."""
 
@@ -156,7 +158,9 @@ def read_commands(path: Path, shard: int) -> Iterator[ServerEvent]:
         elif prefix in line:
             words = [ast.literal_eval(f'b"{found.decode()}"') for found in _ARGUMENT.findall(line)]
             if words[0].startswith(b"EVAL"):
-                sent = _sent(words)
+                if sent is not None:
+                    yield sent
+                sent = _sent(words, round(float(line.split(b" ", 1)[0]) * SECOND_NS / MICROSECOND_NS))
             elif words[2] == b"schema":
                 sent = sent and sent._replace(cramped=False)
             elif sent is not None:
@@ -169,20 +173,21 @@ def read_commands(path: Path, shard: int) -> Iterator[ServerEvent]:
 def _merged(sent: Merge, words: list[bytes]) -> Merge | None:
     """Returns the batch `sent` as the script has merged it; None if another command has yet to show that."""
     if not words[1].endswith(b":nodes"):
-        return sent._replace(hub_us=int(words[3]), lapsed=True)  # the record was that of the node's last batch
+        # The record was that of the node's last batch.
+        return sent._replace(hub_us=int(words[3]), lapsed=True, unwritten=False)
     hub_us, sequence, *_ = map(int, msgpack.unpackb(words[3]))
-    return sent._replace(hub_us=hub_us) if sequence == sent.sequence else None
+    return sent._replace(hub_us=hub_us, unwritten=False) if sequence == sent.sequence else None
 
 
-def _sent(words: list[bytes]) -> Merge:
-    """Returns the batch in a call of the script, as yet without the moment at which the server merges it."""
+def _sent(words: list[bytes], hub_us: int) -> Merge:
+    """Returns the batch in a call of the script that begins at `hub_us`, as yet without what the script does."""
     _, node, account, number, generation, candidate, new, interval_us, lease_us, leaving, _, heard_us = msgpack.unpackb(
         words[3 + int(words[2])]
     )
     if new:
         raise ValueError(f"the batch number {number} of {node} says that the data are certainly new, as at no Redis")
     bare = Batch(node, account, 0, number, generation, interval_us, lease_us, leaving != 0, (), (), heard_us)
-    return Merge(node, number, hub_us=0, lapsed=False, candidate=candidate, bare=bare, cramped=True)
+    return Merge(node, number, hub_us, lapsed=False, candidate=candidate, bare=bare, unwritten=True, cramped=True)
 
 
 def moment_ns(merge: Merge, begun: Begun) -> int:

@@ -38,12 +38,14 @@ def test_a_script_that_writes_no_record_of_its_node_has_merged_nothing(tmp_path:
     (tmp_path / COMMANDS).write_bytes(b"\n".join(lines) + b"\n")
     (tmp_path / f"{COMMANDS}-full").write_bytes(b"\n".join(line for line in lines if line != tried) + b"\n")
 
-    begun, merge, ended = read_commands(tmp_path / COMMANDS, shard=0)
-    _, of_full, _ = read_commands(tmp_path / f"{COMMANDS}-full", shard=0)
+    begun, failed, merge, ended = read_commands(tmp_path / COMMANDS, shard=0)
+    _, _, of_full, _ = read_commands(tmp_path / f"{COMMANDS}-full", shard=0)
 
     assert (Begun(5, 6), Ended(9)) == (begun, ended)
+    assert isinstance(failed, Merge)
     assert isinstance(merge, Merge)
-    assert ("n.0", 2, 7, False) == merge[:4]
+    assert (("n.0", 1, 1_500_000, False), True) == (failed[:4], failed.unwritten)
+    assert (("n.0", 2, 7, False), False) == (merge[:4], merge.unwritten)
     assert merge._replace(cramped=True) == of_full
 
 

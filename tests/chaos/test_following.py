@@ -26,6 +26,7 @@ from reconverge.limit import FIXED_WINDOW, Limit
 from reconverge.policies import STRICT
 from reconverge.simulation.explore.node import INTERVAL_NS, START_S, SmallNode
 from reconverge_sync.memory import MemoryHub
+from reconverge_sync.merge.rule import LedgerShard
 
 in_python = pytest.mark.skipif(COMPILED, reason="the compiled kernel does not show what its objects hold")
 
@@ -239,8 +240,9 @@ def test_a_replica_that_takes_over_ends_the_checks(world: RecordedWorld) -> None
     assert outcome.run.accepted["a batch is merged"] > 0
 
 
-def _is_cramped(world: RecordedWorld) -> Steps:
-    """A hub gets full, and serves the one of two keys that it has."""
+@in_python
+def test_a_hub_without_room_for_further_keys_is_followed(world: RecordedWorld) -> None:
+    """It refuses them, in the answers that are compared, too; the one that it has goes on."""
     world.hits(0)
     world.exchanges(0)
     world.hub._shards[0].cells_max = 0
@@ -248,20 +250,39 @@ def _is_cramped(world: RecordedWorld) -> Steps:
         world.tables[number].decide("newcomer", 1, world.clock.monotonic_ns())
         world.hits(number)
         world.exchanges(number)
-    return world.steps()
-
-
-@in_python
-def test_a_hub_without_room_for_further_keys_is_followed(world: RecordedWorld) -> None:
-    """It refuses them, in the answers that are compared, too; the one that it has goes on."""
-    steps = _is_cramped(world)
-    ((server, done),) = steps.servers
-
+    steps = world.steps()
     outcome = followed(steps)
     assert ("", "") == (outcome.run.rejected, outcome.run.outside)
     assert world.admitted == outcome.run.accepted["a node admits a request"] > 0
-    steps.servers = [(server, [one._replace(cramped=False) if isinstance(one, Merge) else one for one in done])]
+
+    steps.servers = [(0, [one._replace(cramped=False) if isinstance(one, Merge) else one for one in world.done])]
+
     assert "in another way than its definition" in followed(steps).run.rejected
+
+
+@in_python
+@pytest.mark.parametrize("hears_old", [False, True])
+def test_a_batch_after_a_later_one_of_its_node_changes_nothing(
+    world: RecordedWorld, monkeypatch: pytest.MonkeyPatch, *, hears_old: bool
+) -> None:
+    """A script that writes nothing for it has not failed; a definition that merges it is another rule."""
+    world.lives()
+    steps = world.steps()
+    ((_, done),) = steps.servers
+    last = done[-1]
+    assert isinstance(last, Merge)
+    done.append(last._replace(unwritten=True, hub_us=last.hub_us + 1))
+    if hears_old:
+        merging = LedgerShard.merging
+
+        def hears(shard: LedgerShard, batch: Batch, *, hub_us: int, candidate: str) -> Any:
+            if batch.node in shard.nodes and batch.sequence <= shard.nodes[batch.node].sequence:
+                del shard.nodes[batch.node]
+            return merging(shard, batch, hub_us=hub_us, candidate=candidate)
+
+        monkeypatch.setattr(LedgerShard, "merging", hears)
+
+    assert hears_old == ("an outdated batch" in followed(steps).run.rejected)
 
 
 @in_python
@@ -290,9 +311,8 @@ def test_charges_of_interrupted_decisions_are_written_down(world: RecordedWorld)
 @in_python
 def test_a_charge_without_a_decision_is_not_written_down(world: RecordedWorld) -> None:
     """Nothing accounts for it, so it is rejected as a use that rises by itself."""
-    for number in (0, 1) * SETTLING:
-        world.hits(number)
-        world.exchanges(number)
+    world.hits(0)
+    world.exchanges(0)
     assert world.tables[0].decide(KEY, 1, world.clock.monotonic_ns()).allowed
     world.hits(0)
 
