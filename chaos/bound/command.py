@@ -128,11 +128,14 @@ def bind(tasks: Iterable[BoundTask], seed: int, results: Path | None) -> int:
             print(f"{task} is not followed: {reason}", flush=True)
             continue
         try:
-            followed = run(bound(*task), seed, (OURS,)).followed
+            record = run(bound(*task), seed, (OURS,))
+            if record.hangs:
+                raise ChaosFailed(f"a process stands still in {record.hangs[0]}")
         except ChaosFailed as failure:
             print(f"{task} could not be carried out: {failure}", flush=True)
             failed += 1
             continue
+        followed = record.followed
         assert followed is not None
         made[str(task)] = outcome_of(followed)
         print(row(str(task), made[str(task)]), flush=True)

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from chaos.bound.leaders import leaders_recorded
-from chaos.bound.recording import StepRecorder
+from chaos.bound.recording import TOGETHER, StepRecorder
 from chaos.faults.nonsense import ThirdPartyHub
 from chaos.fleet.plan import Plan
 from chaos.judge.history import FAIL, OK, UNKNOWN, Lease, Recorder
@@ -259,6 +259,11 @@ class Ours:
             finally:
                 self._steps.deciding -= 1
             return verdict
+
+    @property
+    def lock(self) -> Any:
+        """Returns the lock under which the steps of all agents of this process are made."""
+        return TOGETHER.lock
 
     @property
     def writes(self) -> bool:

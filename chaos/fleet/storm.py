@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from threading import RLock
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,7 +117,9 @@ class Storm:
         if isinstance(contestant, Ours):
             self._targets += _more_targets(contestant.agent)
         self._target = self._targets[0]
-        self._armed = self._in_user_signal = False
+        self._armed = self._in_user_signal = self._entering = False
+        self._lock = contestant.lock if isinstance(contestant, Ours) else RLock()
+        """A lock for which no handler waits: its thread may be in a decision that the lock's owner waits for."""
         self._others = [_Other(self._targets, Random(number)) for number in range(OTHER_THREADS)]
         self._interrupted = self._turns = 0
         self._runners_most = self._runners_left = 0
@@ -184,23 +187,31 @@ class Storm:
         time.sleep(PAUSE_S / 4)
 
     def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
-        if self._writes():
+        if self._entering or self._writes():
             return
-        self._random_target().ask(ALARMED, self._random.choice(KEYS))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._random_target().ask(ALARMED, self._random.choice(KEYS))
+            finally:
+                self._lock.release()
         if self._armed and self._random.random() < RAISE_SHARE:
             raise Interrupted
 
     def _on_user_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._in_user_signal or self._writes():
             return
-        self._in_user_signal = True
-        target = self._random_target()
+        self._in_user_signal = self._entering = True
+        target, free = self._random_target(), self._lock.acquire(blocking=False)
         try:
-            target.ask(SIGNALLED, self._random.choice(KEYS))
+            self._entering = False  # an alarm that raised between the lock and here would leave it locked
+            if free:
+                target.ask(SIGNALLED, self._random.choice(KEYS))
         except Interrupted:
             target.unsure += 1
             raise
         finally:
+            if free:
+                self._lock.release()
             self._in_user_signal = False
 
     def _writes(self) -> bool:
