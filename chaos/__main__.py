@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product, starmap
 from pathlib import Path
 
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             type=float,
             help=f"how long a mix and a storm of signals last (default: {MIX_S:g} and {STORM_S:g})",
         )
+        command.add_argument("--alone", action="store_true", help="without the rivals")
         command.add_argument("--json", type=Path, metavar="DIR", help="where to keep the results")
     steps = commands.add_parser("bind", help="compare each step of our nodes and their hub with the model")
     steps.add_argument("names", nargs="*", metavar="NAME", help="all by default")
@@ -62,9 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if names[0] not in NAMES:
             others = ", ".join(f"{name} --on {deployment}" for name, deployment in AGAIN)
             parser.error(f"{options.name} is not lived through on {options.on}; others are: {others}")
-    return _run(
-        [scenario_of(name, options.seed, length_s=options.seconds) for name in names], options.seed, options.json
-    )
+    scenarios = [scenario_of(name, options.seed, length_s=options.seconds) for name in names]
+    if options.alone:
+        scenarios = [replace(scenario, rivals=()) for scenario in scenarios]
+    return _run(scenarios, options.seed, options.json)
 
 
 def _bind(options: argparse.Namespace) -> int:

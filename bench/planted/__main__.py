@@ -51,13 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     continue
                 print(f"{fault.name}: {finder}: {outcome.status}, {outcome.seconds:.1f} s, {outcome.words}", flush=True)
                 seconds = round(outcome.seconds, 1)
-                if options.results is not None:
-                    found = kept(options.results)  # another process may have written meanwhile
                 found.setdefault(fault.name, {})[finder] = KeptOutcome(
                     status=outcome.status, seconds=seconds, within=options.seconds, words=outcome.words
                 )
                 if options.results is not None:
-                    keep(found, options.results)
+                    keep({fault.name: {finder: found[fault.name][finder]}}, options.results)
     print(page(found))
     return 0
 

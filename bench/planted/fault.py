@@ -13,6 +13,16 @@ REPORTS: Final = f"{KERNEL}/reporting/cell_reports.py"
 SYNCER: Final = "agent/reconverge/exchange/syncer.py"
 MERGE: Final = "sync/reconverge_sync/merge"
 
+# The merge rule of a broker's members is Python. A server's is a script, which lacks the fault: the answers that nodes
+# got are compared with the faulty definition.
+AT_BOTH: Final = ("partition-one-on-mqtt", "partition-one")
+AFTER_A_LOSS: Final = ("partition-all-on-mqtt", "killed-empty")
+ASKED: Final = "at a broker, chaos has no sliding windows, and no requests that ask"
+BUCKETS: Final = "no bucket's lease ends in chaos, and no request asks about one"
+LAPSED: Final = "where a node's lease ends in chaos, the hub has lost its data"
+LEASES: Final = "at a broker, no node leaves or loses its lease in chaos"
+QUOTAS: Final = "chaos changes no quota"
+
 
 class Patch(NamedTuple):
     """A text that one file contains exactly once, and the text that replaces it."""
@@ -66,7 +76,11 @@ class PlantedFault(NamedTuple):
     case: ExploredCase
     guard: ProofGuard | None = None
     chaos: str = ""
-    """The chaos scenario that ought to find the fault; empty if none is tried."""
+    """The chaos scenario that ought to find the fault; empty if none has it."""
+    followed: tuple[str, ...] = ()
+    """The chaos scenarios whose steps are followed; if there are none, that of `chaos`."""
+    beyond_chaos: str = ""
+    """The reason why no scenario has the fault."""
     reckless: bool = False
     """Whether finders give silence absurd constants (`simulation/reckless.py`), as only silent nodes show the fault."""
     modelled: bool = True

@@ -28,8 +28,6 @@ RECKLESS_FILES: Final = ("tests/protocol/test_reckless.py",)
 """The state machines in which silence has absurd constants."""
 SEEDS: Final = 100_000
 """More seeds than the fuzz can try in the time."""
-ANY_CHAOS: Final = "partition-one"
-"""The scenario of chaos whose steps are followed if a fault names none."""
 NO_BOUND: Final = str(10**9)
 """A bound that no search reaches: the search ends with the time, or with a fault."""
 
@@ -43,6 +41,11 @@ class FinderCommand(NamedTuple):
     """Whether to run the command again, with other random numbers, when it has ended without finding the fault."""
     by_clock: bool = False
     """Whether the finder's time is measured by the clock, not by the processors."""
+
+
+def is_followed(fault: PlantedFault) -> bool:
+    """Returns whether there are chaos scenarios with the fault that the model can follow."""
+    return fault.modelled and bool(fault.followed or fault.chaos)
 
 
 def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
@@ -70,10 +73,12 @@ def command_of(finder: str, fault: PlantedFault) -> FinderCommand | None:
         # An action, the name of a node, and why the step is rejected; not the case, whose parentheses have spaces.
         return FinderCommand(words, re.compile(r"^[^|$\n]+ \([^ ()]+\): .+", re.MULTILINE))
     if finder == CHAOS and fault.chaos:
-        words = (*python, "chaos", "run", fault.chaos)
-        return FinderCommand(words, re.compile(r"^.+ BROKEN: .+", re.MULTILINE), again=True, by_clock=True)
-    if finder == BOUND_CHAOS and fault.modelled and fault.case.kind in KINDS:
-        words = (*python, "chaos", "bind", fault.chaos or ANY_CHAOS, "--short-leases", "--limit", fault.case.kind)
+        words = (*python, "chaos", "run", fault.chaos, "--alone")
+        # A line, and the first of the broken promises on the next one.
+        return FinderCommand(words, re.compile(r"^.+ BROKEN: .+\n .+\n", re.MULTILINE), again=True, by_clock=True)
+    if finder == BOUND_CHAOS and is_followed(fault):
+        kind = fault.case.kind if fault.case.kind in KINDS else "fixed"
+        words = (*python, "chaos", "bind", *(fault.followed or (fault.chaos,)), "--short-leases", "--limit", kind)
         words += ("--policy", fault.case.policy.removesuffix(" at nodes"))
         return FinderCommand(words, re.compile(r"^REJECTED: .+", re.MULTILINE), again=True, by_clock=True)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import KERNEL, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import BUCKETS, KERNEL, QUOTAS, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.model.guards import ProofGuard
 
 POLICIES_FILE: Final = "agent/reconverge/policies.py"
@@ -51,6 +51,8 @@ IN_DECISIONS: Final = (
             ),
         ),
         ProofGuard.NODE_STOPS_AT_LEASE,
+        chaos="slots",
+        followed=("partition-one",),
     ),
     PlantedFault(
         "dares without an answer",
@@ -64,6 +66,8 @@ IN_DECISIONS: Final = (
         ),
         ExploredCase("fixed", quota=40, policy="balanced at nodes"),
         ProofGuard.BEYOND_WHILE_FRESH,
+        chaos="partition-all",
+        remark="a full key of chaos has taken its step beyond while answers were fresh",
     ),
     PlantedFault(
         "steps again and again",
@@ -79,6 +83,7 @@ IN_DECISIONS: Final = (
             "fixed", asking=True, quota=40, policy="balanced at nodes", grain="fine", start=("asks all 1", "asks all 0")
         ),
         ProofGuard.ONE_REQUEST_BEYOND,
+        chaos="partition-one",
     ),
     PlantedFault(
         "keeps its allowance over the edge",
@@ -101,6 +106,7 @@ IN_DECISIONS: Final = (
         ExploredCase("sliding", grain="fine"),
         ProofGuard.CLOCK_READ_LATE,
         modelled=False,
+        chaos="partition-half",
     ),
     PlantedFault(
         "keeps vouchers over the edge",
@@ -115,6 +121,7 @@ IN_DECISIONS: Final = (
         ExploredCase("sliding", asking=True, quota=4),
         ProofGuard.VOUCHERS_END_WITH_WINDOW,
         modelled=False,
+        chaos="ask-away",
     ),
     PlantedFault(
         "drains by the whole rate",
@@ -129,6 +136,7 @@ IN_DECISIONS: Final = (
         ExploredCase("tokens", quota=4),
         ProofGuard.DRAINS_BY_ALLOWANCE,
         modelled=False,
+        chaos="flapping",
     ),
     PlantedFault(
         "drains after its lease",
@@ -143,6 +151,7 @@ IN_DECISIONS: Final = (
         ExploredCase("tokens", quota=4, window_s=10.0),
         ProofGuard.DRAINS_IN_LEASE,
         modelled=False,
+        beyond_chaos=BUCKETS,
     ),
     PlantedFault(
         "uses a voucher twice",
@@ -157,6 +166,7 @@ IN_DECISIONS: Final = (
         ExploredCase("tokens", asking=True),
         ProofGuard.CHARGES_WITHIN_VOUCHERS,
         modelled=False,
+        beyond_chaos=BUCKETS,
     ),
     PlantedFault(
         "keeps its allowance when the quota falls",
@@ -170,6 +180,7 @@ IN_DECISIONS: Final = (
         ),
         ExploredCase("fixed", quota=4),
         ProofGuard.SCALES_DOWN,
+        beyond_chaos=QUOTAS,
     ),
     PlantedFault(
         "admits after every answer",
@@ -184,7 +195,9 @@ IN_DECISIONS: Final = (
             ),
         ),
         ExploredCase("fixed", asking=True),
-        remark="requests of a small world wait at a gate, and this code is not theirs",
+        remark="requests of a small world wait at a gate, and this code is not theirs; chaos finds it by slots, as the "
+        "keys that are followed are seldom full",
+        chaos="ask-stopped",
     ),
 )
 """The faults of this kind, in the order of the table."""

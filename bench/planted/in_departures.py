@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import MERGE, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import AFTER_A_LOSS, ASKED, AT_BOTH, LEASES, MERGE, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.model.guards import ProofGuard
 
 RULE: Final = f"{MERGE}/rule.py"
@@ -24,6 +24,8 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("slots", grain="fine", start=("hits 0", "exchanges 0")),
         ProofGuard.HUB_WAITS_FOR_LEASE,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "takes a dead node's allowance for free",
@@ -37,6 +39,8 @@ IN_DEPARTURES: Final = (
             start=("hits 0", "exchanges 0", "silence", "silence", "hits all 0", "hits 1", "silence"),
         ),
         ProofGuard.ALLOWANCE_COUNTS_AS_USED,
+        followed=("partition-one",),
+        beyond_chaos=LEASES,
     ),
     PlantedFault(
         "takes a dead node's overdraft for free",
@@ -44,6 +48,8 @@ IN_DEPARTURES: Final = (
         (Patch(LEDGER, _HELD, "        held = self.allowance if counts else 0\n"),),
         ExploredCase("fixed", quota=40, policy="balanced at nodes", window_s=10.0),
         ProofGuard.OVERDRAFT_COUNTS_AS_USED,
+        followed=("partition-one",),
+        beyond_chaos=LEASES,
     ),
     PlantedFault(
         "lets dates of the dead pass",
@@ -57,6 +63,8 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("log"),
         ProofGuard.DATES_COUNT_A_WINDOW,
+        followed=("partition-one",),
+        beyond_chaos=LEASES,
     ),
     PlantedFault(
         "opens a window without bases",
@@ -71,6 +79,8 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("fixed"),
         ProofGuard.ROLL_TAKES_BASES,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "counts the dead in every later window",
@@ -82,6 +92,8 @@ IN_DEPARTURES: Final = (
             asking=True,
             start=("asks for two 0", "hits all and exchanges 1", "dies 1", "edge", "exchanges 0"),
         ),
+        followed=("partition-one",),
+        beyond_chaos=LEASES,
     ),
     PlantedFault(
         "folds the dead as old use",
@@ -97,6 +109,7 @@ IN_DEPARTURES: Final = (
         ExploredCase("sliding"),
         ProofGuard.WHOLE_FADING_USE_FOLDS,
         modelled=False,
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "drains the hub's bucket by the whole rate",
@@ -128,6 +141,7 @@ IN_DEPARTURES: Final = (
         ),
         ProofGuard.HUB_DRAINS_BY_REST,
         modelled=False,
+        chaos="flapping-on-mqtt",
     ),
     PlantedFault(
         "forgets what it does not know",
@@ -141,6 +155,8 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("slots", start=("hits 0", "exchanges 0", "rests long 0", "hits 0", "exchanges 0")),
         ProofGuard.WELCOME_BELIEVES,
+        chaos="partition-all-on-mqtt",
+        followed=AFTER_A_LOSS,
     ),
     PlantedFault(
         "welcomes the allowance of the window before",
@@ -154,6 +170,8 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("fixed", quota=4),
         ProofGuard.WELCOME_BASE,
+        chaos="partition-all-on-mqtt",
+        followed=AFTER_A_LOSS,
     ),
     PlantedFault(
         "grants at once after a loss",
@@ -168,6 +186,8 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("slots", start=("hits 0", "exchanges 0", "rests long 0", "hits 0", "exchanges 0")),
         ProofGuard.WAIT_AFTER_LOSS,
+        chaos="partition-all-on-mqtt",
+        followed=AFTER_A_LOSS,
     ),
     PlantedFault(
         "does not wait for a lease after a loss",
@@ -181,6 +201,8 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("slots", start=("hits 0", "exchanges 0", "rests long 0", "hits 0", "exchanges 0")),
         ProofGuard.WAIT_A_LEASE,
+        chaos="partition-all-on-mqtt",
+        followed=AFTER_A_LOSS,
     ),
     PlantedFault(
         "does not wait for windows after a loss",
@@ -194,6 +216,8 @@ IN_DEPARTURES: Final = (
         ),
         ExploredCase("log"),
         ProofGuard.WAIT_TWO_WINDOWS,
+        chaos="partition-all-on-mqtt",
+        followed=AFTER_A_LOSS,
     ),
 )
 """The faults of this kind, in the order of the table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import MERGE, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import ASKED, AT_BOTH, LEASES, MERGE, QUOTAS, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.model.guards import ProofGuard
 
 RULE: Final = f"{MERGE}/rule.py"
@@ -31,12 +31,16 @@ IN_GRANTING: Final = (
         ExploredCase("fixed", quota=4),
         ProofGuard.ALLOWANCES_WITHIN,
         remark=ANSWER_HOLDS,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "grants more than there is",
         "The ledger has more allowances than the capacity, and answers grant them.",
         (_UNBOUNDED_RAISE, _UNBOUNDED_ANSWER),
         ExploredCase("fixed", quota=4),
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "bases beyond the capacity",
@@ -51,6 +55,8 @@ IN_GRANTING: Final = (
         ExploredCase("fixed", quota=4),
         ProofGuard.BASES_WITHIN,
         remark=ANSWER_HOLDS,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "raises the base of a node behind",
@@ -64,6 +70,8 @@ IN_GRANTING: Final = (
         ),
         ExploredCase("fixed", quota=4),
         ProofGuard.BASE_OWN_WINDOW,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "grants to a node behind",
@@ -78,6 +86,8 @@ IN_GRANTING: Final = (
         ExploredCase("fixed", quota=4),
         ProofGuard.ALLOWANCE_OWN_WINDOW,
         remark="the proof does without it: the node installs an allowance of its own window alone",
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "overdrafts beyond their sum",
@@ -85,6 +95,8 @@ IN_GRANTING: Final = (
         (_UNBOUNDED_OVERDRAFT, _UNBOUNDED_ANSWER),
         ExploredCase("fixed", quota=4, policy="balanced at nodes"),
         ProofGuard.OVERDRAFTS_WITHIN,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "forgets what departed overdrafts used",
@@ -98,6 +110,9 @@ IN_GRANTING: Final = (
         ),
         ExploredCase("fixed", quota=40, policy="balanced at nodes"),
         ProofGuard.OVERDRAFTS_LESS_EXCESS,
+        followed=("terminated-nodes",),
+        beyond_chaos=LEASES,
+        remark="where nodes of chaos leave, there is room, so that no overdraft is in use",
     ),
     PlantedFault(
         "grants a leaver's overdraft again",
@@ -117,6 +132,8 @@ IN_GRANTING: Final = (
             ),
         ),
         ExploredCase("fixed", quota=40, policy="balanced at nodes"),
+        followed=("terminated-nodes",),
+        beyond_chaos=LEASES,
     ),
     PlantedFault(
         "does not write down a grant",
@@ -136,6 +153,8 @@ IN_GRANTING: Final = (
         ),
         ExploredCase("fixed", quota=4),
         ProofGuard.RAISE_BEFORE_ANSWER,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "does not write down a voucher",
@@ -149,6 +168,7 @@ IN_GRANTING: Final = (
         ),
         ExploredCase("sliding", asking=True),
         modelled=False,
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "answers beyond the room",
@@ -156,6 +176,8 @@ IN_GRANTING: Final = (
         (_UNBOUNDED_ANSWER,),
         ExploredCase("fixed", quota=4),
         ProofGuard.ANSWER_WITHIN_ROOM,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "deals out the largest capacity",
@@ -174,6 +196,7 @@ IN_GRANTING: Final = (
         ),
         ExploredCase("fixed", quota=4),
         ProofGuard.SMALLEST_CAPACITY,
+        beyond_chaos=QUOTAS,
     ),
 )
 """The faults of this kind, in the order of the table."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import MERGE, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import ASKED, AT_BOTH, LEASES, MERGE, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.model.guards import ProofGuard
 
 RULE: Final = f"{MERGE}/rule.py"
 HEARING: Final = f"{MERGE}/hearing.py"
 LEDGER: Final = f"{MERGE}/ledger.py"
 WINDOWS: Final = f"{MERGE}/windows.py"
+NEVER_AHEAD: Final = "no node of chaos is ahead of the hub's window"
 
 IN_HEARING: Final = (
     PlantedFault(
@@ -19,6 +20,8 @@ IN_HEARING: Final = (
         (Patch(RULE, "batch.sequence <= record.sequence:\n", "batch.sequence < 0:\n"),),
         ExploredCase("slots", start=("hits 0", "exchanges 0", "loses request 0", "hits all and exchanges 0")),
         ProofGuard.SEQUENCE,
+        chaos="replies-lost-on-mqtt",
+        followed=("zombies",),
     ),
     PlantedFault(
         "takes the dead back",
@@ -33,6 +36,8 @@ IN_HEARING: Final = (
         ),
         ExploredCase("fixed", grain="fine"),
         ProofGuard.GONE_STAYS_GONE,
+        followed=("zombies",),
+        beyond_chaos=LEASES,
     ),
     PlantedFault(
         "does not follow a node ahead",
@@ -46,6 +51,9 @@ IN_HEARING: Final = (
         ),
         ExploredCase("fixed"),
         ProofGuard.FOLLOW_AHEAD,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
+        remark=NEVER_AHEAD,
     ),
     PlantedFault(
         "goes back a window",
@@ -59,6 +67,9 @@ IN_HEARING: Final = (
         ),
         ExploredCase("fixed", asking=True, start=("asks for all 0", "edge")),
         ProofGuard.NEVER_BACK,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
+        remark=NEVER_AHEAD,
     ),
     PlantedFault(
         "opens windows by the nodes' clocks",
@@ -72,6 +83,8 @@ IN_HEARING: Final = (
         ),
         ExploredCase("fixed"),
         ProofGuard.HUBS_CLOCK,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "lowers by a report of another window",
@@ -85,6 +98,8 @@ IN_HEARING: Final = (
         ),
         ExploredCase("fixed", grain="fine"),
         ProofGuard.LOWER_OWN_WINDOW,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "raises by a report",
@@ -93,6 +108,8 @@ IN_HEARING: Final = (
         ExploredCase("fixed", grain="fine"),
         ProofGuard.NONE_RISES_BY_REPORT,
         remark="the proof does without it: a node reports no more than the ledger has",
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "forgets use beyond an allowance",
@@ -106,6 +123,8 @@ IN_HEARING: Final = (
         ),
         ExploredCase("fixed", quota=4),
         ProofGuard.DEBTS_COUNT,
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "counts vouchers as unused",
@@ -120,6 +139,7 @@ IN_HEARING: Final = (
         ExploredCase("sliding", asking=True),
         ProofGuard.VOUCHERS_COUNT_UNTIL_REPORT,
         modelled=False,
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "forgets the window before",
@@ -133,6 +153,7 @@ IN_HEARING: Final = (
         ),
         ExploredCase("sliding", asking=True, start=("asks for all 0", "exchanges 0", "edge")),
         modelled=False,
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "adds what is repeated",
@@ -145,6 +166,8 @@ IN_HEARING: Final = (
             ),
         ),
         ExploredCase("fixed"),
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "calls too much free",
@@ -158,6 +181,7 @@ IN_HEARING: Final = (
         ),
         ExploredCase("fixed"),
         chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
     ),
     PlantedFault(
         "forgets a cell that is ahead",
@@ -170,6 +194,9 @@ IN_HEARING: Final = (
             ),
         ),
         ExploredCase("fixed", asking=True, window_s=10.0, start=("asks for two 1", "edge")),
+        chaos="partition-one-on-mqtt",
+        followed=AT_BOTH,
+        remark=NEVER_AHEAD,
     ),
 )
 """The faults of this kind, in the order of the table."""

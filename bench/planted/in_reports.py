@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import KERNEL, REPORTS, SYNCER, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import KERNEL, LAPSED, QUOTAS, REPORTS, SYNCER, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.explore.events import DRIFTING
 from reconverge.simulation.model.guards import ProofGuard
 
@@ -30,6 +30,7 @@ IN_REPORTS: Final = (
             "fixed", quota=4, grain="fine", start=("hits 0", "exchanges 0", "hits 1", "exchanges 1", "interval")
         ),
         ProofGuard.LOWER_BEFORE_REPORT,
+        chaos="partition-one",
     ),
     PlantedFault(
         "reports an allowance after its lease",
@@ -45,6 +46,8 @@ IN_REPORTS: Final = (
         ExploredCase("fixed"),
         ProofGuard.ZERO_AFTER_LEASE,
         remark="the proof does without it: the node takes another name by then",
+        chaos="slots",
+        followed=("partition-one",),
     ),
     PlantedFault(
         "gives back an overdraft in use",
@@ -58,6 +61,8 @@ IN_REPORTS: Final = (
         ),
         ExploredCase("fixed", quota=40, policy="balanced at nodes"),
         ProofGuard.OVERDRAFT_IN_USE_STAYS,
+        chaos="partition-one",
+        remark="its part falls when nodes join, which in chaos they do where there is room",
     ),
     PlantedFault(
         "keeps its name after its lease",
@@ -69,6 +74,8 @@ IN_REPORTS: Final = (
         ),
         ExploredCase("fixed"),
         ProofGuard.NO_NAME_AFTER_LEASE,
+        chaos="ask-killed",
+        followed=("partition-one",),
     ),
     PlantedFault(
         "uses a name twice",
@@ -82,6 +89,8 @@ IN_REPORTS: Final = (
         ),
         ExploredCase("fixed", faults=1, start=("hits 0", "exchanges 0", "lease", "exchanges 0")),
         ProofGuard.NAMES_ONCE,
+        chaos="ask-killed",
+        followed=("partition-one",),
     ),
     PlantedFault(
         "installs an allowance of another window",
@@ -95,6 +104,7 @@ IN_REPORTS: Final = (
         ),
         ExploredCase("fixed", grain="fine"),
         ProofGuard.INSTALL_OWN_WINDOW,
+        chaos="slow-link",
     ),
     PlantedFault(
         "keeps lapsed allowances",
@@ -108,6 +118,8 @@ IN_REPORTS: Final = (
         ),
         ExploredCase("slots", grain="fine"),
         remark=_LATER,
+        chaos="slots",
+        followed=("partition-one",),
     ),
     PlantedFault(
         "counts its lease from the answer",
@@ -119,6 +131,7 @@ IN_REPORTS: Final = (
         ExploredCase("slots", grain="fine", start=("hits 0", "sends 0", "arrives 0", "silence", "silence", "hears 0")),
         ProofGuard.LEASE_FROM_SENDING,
         chaos="replies-lost-on-mqtt",
+        followed=("slow-link",),
     ),
     PlantedFault(
         "trusts the clocks' rates",
@@ -135,6 +148,8 @@ IN_REPORTS: Final = (
             more=(DRIFTING,),
         ),
         ProofGuard.LEASE_LESS_DRIFT,
+        followed=("partition-one",),
+        beyond_chaos="the clocks of one machine go at one rate",
     ),
     PlantedFault(
         "takes a lease before all is confirmed",
@@ -142,6 +157,7 @@ IN_REPORTS: Final = (
         (Patch(SYNCER, "        elif not shard.unconfirmed:\n", "        else:\n"),),
         ExploredCase("fixed"),
         ProofGuard.CONFIRM_BEFORE_LEASE,
+        chaos="killed-quiet",
     ),
     PlantedFault(
         "installs the answer to a larger quota",
@@ -155,6 +171,7 @@ IN_REPORTS: Final = (
         ),
         ExploredCase("fixed", quota=4, grain="fine", start=("hits 0", "sends 0")),
         ProofGuard.ANSWERS_SCALE_DOWN,
+        beyond_chaos=QUOTAS,
     ),
     PlantedFault(
         "reports what is already counted",
@@ -168,6 +185,8 @@ IN_REPORTS: Final = (
         ),
         ExploredCase("fixed"),
         remark="use that counts twice breaks no bound, and has ended before a recovery asks for the quota",
+        followed=("partition-one",),
+        beyond_chaos=LAPSED,
     ),
 )
 """The faults of this kind, in the order of the table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import KERNEL, MERGE, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import ASKED, KERNEL, MERGE, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.explore.events import EARLY
 
 SEALING: Final = f"{MERGE}/sealing.py"
@@ -44,6 +44,7 @@ IN_SEALING: Final = (
         ),
         SMALL,
         modelled=False,
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "opens a share a window early",
@@ -57,6 +58,7 @@ IN_SEALING: Final = (
         ),
         SMALL._replace(start=SHARED[:5]),
         modelled=False,
+        chaos="ask-away",
     ),
     PlantedFault(
         "keeps an opened share open",
@@ -70,6 +72,7 @@ IN_SEALING: Final = (
         ),
         SMALL._replace(more=(EARLY, "second key")),
         modelled=False,
+        chaos="ask-away",
     ),
     PlantedFault(
         "forgets who was away",
@@ -78,6 +81,7 @@ IN_SEALING: Final = (
         SMALL._replace(more=(EARLY, "second key")),
         modelled=False,
         remark="found by tests/protocol/test_sealed_shares.py: a node reports the first key first",
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "believes that a share stays closed",
@@ -87,6 +91,7 @@ IN_SEALING: Final = (
             start=("asks for two 0", "asks for two 1", "asks for two 0", "edge", "after the edge", "loses answer 0")
         ),
         modelled=False,
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "shares what lasts",
@@ -96,6 +101,7 @@ IN_SEALING: Final = (
             "sliding", asking=True, quota=4, window_s=SECOND, start=("hits all and exchanges 1",), more=(EARLY,)
         ),
         modelled=False,
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "begins a fixed window with a sealed share",
@@ -103,6 +109,7 @@ IN_SEALING: Final = (
         (Patch(f"{KERNEL}/algorithms/windows.py", "opens = not cell.sealed or epoch", "opens = True or epoch"),),
         FIXED._replace(more=()),
         modelled=False,
+        chaos="ask-stopped",
     ),
     PlantedFault(
         "closes all shares of fixed windows",
@@ -110,6 +117,7 @@ IN_SEALING: Final = (
         (Patch(SEALING, "    return not may_have_opened(", "    return True or not may_have_opened("),),
         FIXED,
         modelled=False,
+        beyond_chaos=ASKED,
     ),
     PlantedFault(
         "grants a base beside a share",
@@ -118,5 +126,6 @@ IN_SEALING: Final = (
         FIXED,
         modelled=False,
         remark="found by tests/protocol/test_fixed_shares.py",
+        beyond_chaos=ASKED,
     ),
 )

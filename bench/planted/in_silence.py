@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import KERNEL, MERGE, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import KERNEL, MERGE, QUOTAS, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.explore.events import RECKLESS
 
 RENAMING: Final = f"{KERNEL}/reporting/renaming.py"
@@ -34,6 +34,8 @@ IN_SILENCE: Final = (
         ),
         ExploredCase("fixed", quota=5, window_s=SECONDS, start=SILENT, more=(RECKLESS,)),
         reckless=True,
+        chaos="partition-one-on-mqtt",
+        followed=("partition-one-on-mqtt", "recalls-lost"),
     ),
     PlantedFault(
         "lowers by a recall alone",
@@ -48,6 +50,7 @@ IN_SILENCE: Final = (
         ExploredCase("fixed", quota=5, window_s=SECONDS, start=SILENT, more=(RECKLESS,)),
         reckless=True,
         remark="an allowance that falls breaks no bound; here it rises if the key's need exceeds an outdated sum",
+        chaos="recalls-lost",
     ),
     PlantedFault(
         "forgets silent charges when its lease ends",
@@ -63,6 +66,8 @@ IN_SILENCE: Final = (
         ),
         ExploredCase("fixed", quota=5, window_s=LASTING_S, start=(*SILENT, "hits 0", "lease"), more=(RECKLESS,)),
         reckless=True,
+        chaos="ask-killed",
+        followed=("recalls-lost",),
     ),
     PlantedFault(
         "goes on in silence after its lease",
@@ -76,6 +81,8 @@ IN_SILENCE: Final = (
         ),
         ExploredCase("tokens", quota=5, grain="fine", window_s=10.0, start=(*SILENT, "hits 0"), more=(RECKLESS,)),
         reckless=True,
+        chaos="ask-killed",
+        followed=("recalls-lost",),
     ),
     PlantedFault(
         "stays silent after a loss",
@@ -89,6 +96,7 @@ IN_SILENCE: Final = (
         ),
         ExploredCase("fixed", quota=5, policy="balanced at nodes", window_s=SECONDS, start=SILENT, more=(RECKLESS,)),
         reckless=True,
+        chaos="killed-quiet",
     ),
     PlantedFault(
         "forgets what is silent",
@@ -102,6 +110,8 @@ IN_SILENCE: Final = (
         ),
         ExploredCase("fixed", quota=5, window_s=SECONDS, start=SILENT, more=(RECKLESS,)),
         reckless=True,
+        chaos="partition-one-on-mqtt",
+        followed=("partition-one-on-mqtt", "recalls-lost"),
     ),
     PlantedFault(
         "is silent about a quota that fell",
@@ -115,6 +125,7 @@ IN_SILENCE: Final = (
         ),
         ExploredCase("fixed", quota=5, window_s=SECONDS, start=SILENT, more=(RECKLESS,)),
         reckless=True,
+        beyond_chaos=QUOTAS,
     ),
 )
 """The faults of this kind, in the order of the table."""

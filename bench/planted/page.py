@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final, TypedDict
 
 from bench.planted.catalogue import FAULTS
 from bench.planted.fault import PlantedFault
-from bench.planted.finders import BINDING, EXPLORATION, FINDERS, MODEL
+from bench.planted.finders import BINDING, BOUND_CHAOS, CHAOS, EXPLORATION, FINDERS, MODEL, is_followed
 from bench.planted.trying import ALSO_SOUND, CRASHED, FOUND, NOT_FOUND, WHOLE
 
 RESULTS: Final = "planted.json"
@@ -32,15 +33,18 @@ Kept = dict[str, dict[str, KeptOutcome]]
 def kept(directory: Path) -> Kept:
     """Returns the outcomes of earlier runs."""
     path = directory / RESULTS
-    return json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(path.read_text() or "{}") if path.exists() else {}
 
 
-def keep(found: Kept, directory: Path) -> None:
-    """Writes the outcomes without those of faults that are no longer planted, and the table."""
+def keep(new: Kept, directory: Path) -> None:
+    """Adds outcomes to those that are kept, without those of faults that are no longer planted; writes the table."""
     directory.mkdir(parents=True, exist_ok=True)
-    ordered = {fault.name: found[fault.name] for fault in FAULTS if fault.name in found}
-    (directory / RESULTS).write_text(json.dumps(ordered, indent=1) + "\n")
-    (directory / PAGE).write_text(page(ordered))
+    with (directory / RESULTS).open("a") as locked:  # others may write at the same time
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        found = kept(directory)
+        ordered = {fault.name: found.get(fault.name, {}) | new.get(fault.name, {}) for fault in FAULTS}
+        (directory / RESULTS).write_text(json.dumps(ordered, indent=1) + "\n")
+        (directory / PAGE).write_text(page(ordered))
 
 
 def page(found: Kept) -> str:
@@ -66,6 +70,13 @@ def _lines(found: Kept) -> Iterator[str]:
         yield f"| {fault.name} | {guard} | {cells} |"
     yield ""
     yield from _sums(found)
+    yield ""
+    yield "Chaos does not cover these, as:"
+    yield ""
+    beyond: dict[str, list[str]] = {}
+    for fault in FAULTS:
+        beyond.setdefault(fault.beyond_chaos, []).append(fault.name)
+    yield from (f"- {reason}: *{'*, *'.join(names)}*." for reason, names in beyond.items() if reason)
     remarks = [fault for fault in FAULTS if fault.remark]
     if remarks:
         yield ""
@@ -77,7 +88,9 @@ def _lines(found: Kept) -> Iterator[str]:
 def _cell(finder: str, fault: PlantedFault, outcomes: Mapping[str, KeptOutcome]) -> str:
     if finder == MODEL and fault.guard is None:
         return "-"
-    if finder == BINDING and not fault.modelled:
+    if (finder == BINDING and not fault.modelled) or (finder == BOUND_CHAOS and not is_followed(fault)):
+        return "uncovered"
+    if finder == CHAOS and not fault.chaos:
         return "uncovered"
     outcome = outcomes.get(finder)
     if outcome is None:

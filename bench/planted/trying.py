@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from bench.child import PURE, ROOT
 from bench.planted.fault import PlantedFault
-from bench.planted.finders import EXPLORATION, FinderCommand, command_of
+from bench.planted.finders import CHAOS, EXPLORATION, FinderCommand, command_of
 
 COPIED: Final = ("agent", "sync", "tests", "chaos", "bench", "pyproject.toml", ".ci", ".tools")
 LOOK_S: Final = 0.1
@@ -75,13 +75,16 @@ def try_finder(finder: str, fault: PlantedFault, root: Path, seconds_max: float)
 
 
 def try_both(finder: str, fault: PlantedFault, root: Path, seconds_max: float) -> PlantedOutcome:
-    """Runs a finder on the fault; a search that has found it must not find it in sound code in the same time."""
+    """Runs a finder on the fault; a search or a scenario that has found it must not find it in sound code.
+
+    A search gets the same time for that, a scenario twice as much, in which it ends at least once.
+    """
     outcome = try_finder(finder, fault, root, seconds_max)
-    if finder != EXPLORATION or outcome.status != FOUND:
+    if finder not in (EXPLORATION, CHAOS) or outcome.status != FOUND:
         return outcome
     sound = fault._replace(patches=())
     with planted(sound) as sound_root:
-        control = try_finder(finder, sound, sound_root, outcome.seconds)
+        control = try_finder(finder, sound, sound_root, outcome.seconds * (1 if finder == EXPLORATION else 2))
     return outcome._replace(status=ALSO_SOUND) if control.status == FOUND else outcome
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from bench.planted.catalogue import FAULTS
 from bench.planted.fault import Patch, PlantedFault
-from bench.planted.finders import BINDING, EXPLORATION, FINDERS, MODEL, command_of
+from bench.planted.finders import BINDING, EXPLORATION, FINDERS, MODEL, command_of, is_followed
 from bench.planted.page import RESULTS, KeptOutcome, kept, page
 from bench.planted.trying import FOUND, NOT_FOUND, NOT_TRIED, WHOLE, planted, try_finder
+from chaos.scenarios.catalogue import NAMES
 from reconverge.clock import SECOND_NS
 from reconverge.simulation.explore.events import Exploration, named
 from reconverge.simulation.model.bound.runs import BoundTally, BoundTask
@@ -110,6 +111,13 @@ def test_the_finder_by_binding_knows_a_rejected_step_by_its_message() -> None:
     assert not command.shows.search("\n".join((str(task), str(task.case()), str(tally), *tally.lines())))
 
 
+@by_name
+def test_a_fault_names_scenarios_of_chaos_that_there_are_or_the_reason_why_there_is_none(fault: PlantedFault) -> None:
+    """The page states the reason."""
+    assert {fault.chaos, *fault.followed} - {""} <= set(NAMES)
+    assert bool(fault.chaos) != bool(fault.beyond_chaos)
+
+
 def test_a_finder_that_has_nothing_to_try_is_left_out() -> None:
     """The model, of a fault that takes no guard out; the binding, of a limit that the model lacks."""
     fault = fault_of("one too many")._replace(guard=None, modelled=False)
@@ -126,6 +134,7 @@ def test_the_page_has_a_row_for_each_fault_and_the_kept_one_is_of_these_results(
 
     assert all(any(row.startswith(f"| {fault.name} |") for row in rows) for fault in FAULTS)
     assert "proved without it" in page(found)
-    assert sum(not fault.modelled for fault in FAULTS) == page(found).count("| uncovered |")
+    uncovered = [not fault.modelled for fault in FAULTS] + [not fault.chaos for fault in FAULTS]
+    assert sum(uncovered) + sum(not is_followed(fault) for fault in FAULTS) == page(found).count(" uncovered |")
     assert set(kept(KEPT)) <= {fault.name for fault in FAULTS}, RESULTS
     assert all(set(outcomes) <= set(FINDERS) for outcomes in kept(KEPT).values())
