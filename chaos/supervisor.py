@@ -16,7 +16,8 @@ import redis
 from chaos.bound.following import Followed, Follower, Steps
 from chaos.bound.leaders import leaders_recorded
 from chaos.bound.scenarios import to_follow
-from chaos.deployments.deployment import BROKER, SENTINEL
+from chaos.deployments.deployment import BROKER
+from chaos.faults.fault import FailedOver, MasterLost
 from chaos.faults.proxy import ProxyDisobeyed
 from chaos.fleet.contestant import history_files
 from chaos.fleet.observer import Observer
@@ -27,7 +28,7 @@ from chaos.names import LIES, MERGED, OURS, SECRET
 from chaos.scenarios import workload
 from chaos.scenarios.scenario import Scenario
 from chaos.stage import ChaosFailed, Stage
-from reconverge.clock import MILLISECOND_NS, SECOND_NS
+from reconverge.clock import MILLISECOND_NS, NEVER_NS, SECOND_NS
 from reconverge.errors import HubUnavailable
 
 LOOK_S: Final = 0.1
@@ -88,6 +89,8 @@ class Supervisor:
         self._looked_enough = asyncio.Event()
         self._observers: dict[str, Observer] = {}
         self._followed: tuple[str, ...] = ()
+        self._taken_over_ns = NEVER_NS
+        """The moment at which a master is killed that has a replica."""
 
     async def run(self) -> Record:
         """Runs the scenario. Raises ChaosFailed if it cannot be carried out."""
@@ -110,8 +113,7 @@ class Supervisor:
             return None
         steps, lies = Steps.read(directory), scenario.ground == LIES or scenario.third_party
         terms = scenario.limit, scenario.policy, self._followed, scenario.cost_max
-        replicated = scenario.replica or scenario.deployment == SENTINEL
-        return Follower(steps, *terms, lies=lies, replicated=replicated).follow()
+        return Follower(steps, *terms, lies=lies, taken_over_ns=self._taken_over_ns).follow()
 
     async def _on_stage(self, directory: Path) -> None:
         async with Stage(self._scenario, directory) as stage:
@@ -238,6 +240,8 @@ class Supervisor:
             now_ns = time.monotonic_ns()
             if begins:
                 begun_ns[number] = now_ns
+                if isinstance(spell.fault, FailedOver | MasterLost):
+                    self._taken_over_ns = now_ns
                 await spell.fault.begin(stage)
             else:
                 await spell.fault.end(stage)

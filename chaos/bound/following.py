@@ -25,7 +25,7 @@ from chaos.bound.recording import ADMITS, GAVE_UP, HEARD, LEAVES, STEPS, TOOK
 from chaos.bound.witness import Begun, Ended, Led, Merge, ServerEvent, moment_ns, read_servers
 from chaos.judge.history import whole_lines
 from chaos.names import LIMIT_NAME
-from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, NEVER_NS, SECOND_NS
 from reconverge.hub.report import Answer, Batch, Status
 from reconverge.limit import Limit
 from reconverge.policies import Policy
@@ -137,7 +137,10 @@ class Followed(NamedTuple):
 
 
 class Follower:
-    """Follows one run; `lies` is whether a fault changes answers on their way, `replicated` whether replicas follow."""
+    """Follows one run; `lies` is whether a fault changes answers on their way.
+
+    At `taken_over_ns` by the nodes' clocks, a master with a replica was killed.
+    """
 
     def __init__(
         self,
@@ -148,11 +151,11 @@ class Follower:
         cost_max: int,
         *,
         lies: bool = False,
-        replicated: bool = False,
+        taken_over_ns: int = NEVER_NS,
     ) -> None:
         self._steps = steps
         self._lies = lies
-        self._replicated = replicated
+        self._taken_over_ns = taken_over_ns
         self._begun = next(each for _, events in steps.servers for each in events if isinstance(each, Begun))
         base_ns = self._begun.wall_ns - self._begun.monotonic_ns
         self._base_ns = base_ns
@@ -248,8 +251,10 @@ class Follower:
         which = heard["sender"], heard["sequence"]
         if heard["answer"].status is not Status.MERGED or which in self._merged:
             return
-        if self._home in self._ended:
-            self.watching.run.outside = self.watching.run.outside or (TAKEN_OVER if self._replicated else CUT_OFF)
+        if heard["t"] >= self._taken_over_ns:
+            self.watching.run.outside = self.watching.run.outside or TAKEN_OVER
+        elif self._home in self._ended:
+            self.watching.run.outside = self.watching.run.outside or CUT_OFF
         else:
             self.watching.run.rejected = self.watching.run.rejected or (
                 f"{which[0]} has heard an answer to its batch {which[1]}, which the server has not merged before"

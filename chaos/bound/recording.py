@@ -68,6 +68,7 @@ class StepRecorder:
         self._looks: dict[Syncer, list[Looks]] = {}
         self._syncer: Syncer | None = None
         self._unit = 1
+        self._dated = False
         self._jumped = False
         """Whether the last answer has shown that the hub's clock jumped, so that windows were numbered anew."""
         self._file = (0, -1)
@@ -114,7 +115,7 @@ class StepRecorder:
             place = self._keys.index(key)
             now, last = self._look(syncer), self._written.get(key)
             if self.deciding > bool(cost) and last is not None and now[place].cell == last.cell:
-                begin = last.used if now[place].epoch == last.epoch else 0
+                begin = last.used if self._dated or now[place].epoch == last.epoch else 0
                 charged = range(begin + self._unit, now[place].used - cost + 1, self._unit)
                 for used in charged[: self.deciding - bool(cost)]:
                     at = [each._replace(used=used) if each is now[place] else each for each in now]
@@ -129,7 +130,7 @@ class StepRecorder:
         table = syncers[0].kernel.tables[self._limit]
         (shard,) = {table.shard_of(key).index for key in self._keys}
         syncer = syncers[shard]
-        self._syncer, self._unit = syncer, table.unit
+        self._syncer, self._unit, self._dated = syncer, table.unit, table.limit.dated
         self._looks = {syncer: [Looks(syncer, self._limit, key) for key in self._keys]}
         self._terms = {
             "lease_ns": syncer.kernel.lease_ns,

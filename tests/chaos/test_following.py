@@ -15,10 +15,10 @@ import pytest
 from chaos.bound.following import JUMPS, TAKEN_OVER, TWO_LEDGERS, Followed, Follower, Steps
 from chaos.bound.leaders import handed_over, read_leaders
 from chaos.bound.recording import STEPS, StepRecorder
-from chaos.bound.witness import Begun, Ended, Led, Merge, ServerEvent
+from chaos.bound.witness import Begun, Ended, Led, Merge, ServerEvent, moment_ns
 from chaos.judge.history import whole_lines
 from chaos.names import LIMIT_NAME
-from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, ManualClock
+from reconverge.clock import MICROSECOND_NS, MILLISECOND_NS, NEVER_NS, SECOND_NS, ManualClock
 from reconverge.hub.report import Answer, Batch, Status
 from reconverge.kernel.engine import COMPILED
 from reconverge.kernel.reporting import cell_reports
@@ -129,9 +129,9 @@ class RecordedWorld:
         return steps
 
 
-def followed(steps: Steps, *, replicated: bool = False) -> Followed:
+def followed(steps: Steps, *, taken_over_ns: int = NEVER_NS) -> Followed:
     """How far the model allows these steps."""
-    return Follower(steps, LIMIT, STRICT, [KEY], 1, replicated=replicated).follow()
+    return Follower(steps, LIMIT, STRICT, [KEY], 1, taken_over_ns=taken_over_ns).follow()
 
 
 @pytest.fixture
@@ -232,9 +232,8 @@ def test_a_replica_that_takes_over_ends_the_checks(world: RecordedWorld) -> None
     begun, last = done[0], done.pop()
     assert isinstance(begun, Begun)
     assert isinstance(last, Merge)
-    done.append(Ended(last.hub_us * MICROSECOND_NS - begun.wall_ns + begun.monotonic_ns))
 
-    outcome = followed(steps, replicated=True)
+    outcome = followed(steps, taken_over_ns=moment_ns(last, begun))
 
     assert ("", TAKEN_OVER) == (outcome.run.rejected, outcome.run.outside)
     assert outcome.run.accepted["a batch is merged"] > 0
