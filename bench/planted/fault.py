@@ -17,11 +17,12 @@ MERGE: Final = "sync/reconverge_sync/merge"
 # got are compared with the faulty definition.
 AT_BOTH: Final = ("partition-one-on-mqtt", "partition-one")
 AFTER_A_LOSS: Final = ("partition-all-on-mqtt", "killed-empty")
-ASKED: Final = "at a broker, chaos has no sliding windows, and no requests that ask"
-BUCKETS: Final = "no bucket's lease ends in chaos, and no request asks about one"
-LAPSED: Final = "where a node's lease ends in chaos, the hub has lost its data"
-LEASES: Final = "at a broker, no node leaves or loses its lease in chaos"
-QUOTAS: Final = "chaos changes no quota"
+ASKED: Final = "sliding windows at a broker, or requests that ask there"
+BUCKETS: Final = "a bucket whose lease ends, or about which a request asks"
+CLOCKS: Final = "clocks that go at different rates"
+LAPSED: Final = "a node whose lease ends while the hub keeps its data"
+LEASES: Final = "a broker at which a node leaves under load, or loses its lease"
+QUOTAS: Final = "a quota that changes"
 
 
 class Patch(NamedTuple):

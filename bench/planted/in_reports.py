@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import KERNEL, LAPSED, QUOTAS, REPORTS, SYNCER, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import CLOCKS, KERNEL, LAPSED, QUOTAS, REPORTS, SYNCER, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.explore.events import DRIFTING
 from reconverge.simulation.model.guards import ProofGuard
 
@@ -149,7 +149,7 @@ IN_REPORTS: Final = (
         ),
         ProofGuard.LEASE_LESS_DRIFT,
         followed=("partition-one",),
-        beyond_chaos="the clocks of one machine go at one rate",
+        beyond_chaos=CLOCKS,
     ),
     PlantedFault(
         "takes a lease before all is confirmed",

@@ -15,6 +15,7 @@ from bench.planted.trying import ALSO_SOUND, CRASHED, FOUND, NOT_FOUND, WHOLE
 
 RESULTS: Final = "planted.json"
 PAGE: Final = "planted.md"
+SUPERSCRIPT: Final = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 
 
 class KeptOutcome(TypedDict):
@@ -71,18 +72,23 @@ def _lines(found: Kept) -> Iterator[str]:
     yield ""
     yield from _sums(found)
     yield ""
-    yield "Chaos does not cover these, as:"
+    yield "No scenario of chaos has:"
     yield ""
-    beyond: dict[str, list[str]] = {}
+    yield from (f"{number}. {reason}." for number, reason in enumerate(_reasons(), start=1))
+    remarks: dict[str, list[str]] = {}
     for fault in FAULTS:
-        beyond.setdefault(fault.beyond_chaos, []).append(fault.name)
-    yield from (f"- {reason}: *{'*, *'.join(names)}*." for reason, names in beyond.items() if reason)
-    remarks = [fault for fault in FAULTS if fault.remark]
+        if fault.remark:
+            remarks.setdefault(fault.remark, []).append(f"*{fault.name}*")
     if remarks:
         yield ""
         yield "Why some are not found:"
         yield ""
-        yield from (f"- *{fault.name}*: {fault.remark}." for fault in remarks)
+        yield from (f"- {', '.join(names)}: {remark}." for remark, names in remarks.items())
+
+
+def _reasons() -> list[str]:
+    """Returns the reasons why faults are not in any scenario of chaos, in the order of the table."""
+    return list(dict.fromkeys(fault.beyond_chaos for fault in FAULTS if fault.beyond_chaos))
 
 
 def _cell(finder: str, fault: PlantedFault, outcomes: Mapping[str, KeptOutcome]) -> str:
@@ -91,7 +97,7 @@ def _cell(finder: str, fault: PlantedFault, outcomes: Mapping[str, KeptOutcome])
     if (finder == BINDING and not fault.modelled) or (finder == BOUND_CHAOS and not is_followed(fault)):
         return "uncovered"
     if finder == CHAOS and not fault.chaos:
-        return "uncovered"
+        return f"uncovered{SUPERSCRIPT[_reasons().index(fault.beyond_chaos) + 1]}"
     outcome = outcomes.get(finder)
     if outcome is None:
         return ""
