@@ -51,8 +51,7 @@ IN_DECISIONS: Final = (
             ),
         ),
         ProofGuard.NODE_STOPS_AT_LEASE,
-        chaos="slots",
-        followed=("partition-one",),
+        chaos="partition-one",
     ),
     PlantedFault(
         "dares without an answer",

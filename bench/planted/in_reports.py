@@ -46,8 +46,7 @@ IN_REPORTS: Final = (
         ExploredCase("fixed"),
         ProofGuard.ZERO_AFTER_LEASE,
         remark="the proof does without it: the node takes another name by then",
-        chaos="slots",
-        followed=("partition-one",),
+        chaos="partition-one",
     ),
     PlantedFault(
         "gives back an overdraft in use",
@@ -118,8 +117,7 @@ IN_REPORTS: Final = (
         ),
         ExploredCase("slots", grain="fine"),
         remark=_LATER,
-        chaos="slots",
-        followed=("partition-one",),
+        chaos="partition-one",
     ),
     PlantedFault(
         "counts its lease from the answer",
