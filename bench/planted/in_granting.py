@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.planted.fault import ASKED, AT_BOTH, LEASES, MERGE, QUOTAS, ExploredCase, Patch, PlantedFault
+from bench.planted.fault import AFTER_A_LOSS, ASKED, AT_BOTH, LEASES, MERGE, QUOTAS, ExploredCase, Patch, PlantedFault
 from reconverge.simulation.model.guards import ProofGuard
 
 RULE: Final = f"{MERGE}/rule.py"
@@ -176,8 +176,8 @@ IN_GRANTING: Final = (
         (_UNBOUNDED_ANSWER,),
         ExploredCase("fixed", quota=4),
         ProofGuard.ANSWER_WITHIN_ROOM,
-        chaos="partition-one-on-mqtt",
-        followed=AT_BOTH,
+        chaos="partition-all-on-mqtt",
+        followed=AFTER_A_LOSS,
     ),
     PlantedFault(
         "deals out the largest capacity",

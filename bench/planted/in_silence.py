@@ -10,6 +10,7 @@ from reconverge.simulation.explore.events import RECKLESS
 RENAMING: Final = f"{KERNEL}/reporting/renaming.py"
 SILENT: Final = ("hits 0", "exchanges 0")
 """Events after which a node is silent about the key."""
+NOT_ABSURD: Final = "chaos has the constants of silence that agents have"
 SECONDS: Final = 3.0
 """A window in which the hub can recall a key before the silence about it is over, as a node with nothing to report
 exchanges each second; and one no longer than a lease, as allowances are small in longer ones."""
@@ -68,6 +69,7 @@ IN_SILENCE: Final = (
         reckless=True,
         chaos="ask-killed",
         followed=("recalls-lost",),
+        remark=NOT_ABSURD,
     ),
     PlantedFault(
         "goes on in silence after its lease",
@@ -83,6 +85,7 @@ IN_SILENCE: Final = (
         reckless=True,
         chaos="ask-killed",
         followed=("recalls-lost",),
+        remark=NOT_ABSURD,
     ),
     PlantedFault(
         "stays silent after a loss",
@@ -97,6 +100,7 @@ IN_SILENCE: Final = (
         ExploredCase("fixed", quota=5, policy="balanced at nodes", window_s=SECONDS, start=SILENT, more=(RECKLESS,)),
         reckless=True,
         chaos="killed-quiet",
+        remark=NOT_ABSURD,
     ),
     PlantedFault(
         "forgets what is silent",
