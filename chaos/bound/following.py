@@ -47,7 +47,7 @@ JUMPS: Final = "the hub's clock jumps"
 """The reason for a run that ends at a jump of this clock: the proof assumes that there is none."""
 BELIEVED: Final = "a node believes an answer that its hub has not given"
 TWO_LEDGERS: Final = "a leader goes on with a ledger that another leader's ledger has replaced"
-TAKEN_OVER: Final = "a replica takes over without some of the data, which no hub is told"
+TAKEN_OVER: Final = "a replica takes over without some of the data, and no hub knows it"
 """The reason for a run that ends at a failover: the proof assumes that a hub knows that its data were lost."""
 CUT_OFF: Final = "the server has ended the connection of its witness"
 APART_NS: Final = 20 * MILLISECOND_NS

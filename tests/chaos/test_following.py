@@ -225,7 +225,7 @@ def test_a_jump_of_the_hubs_clock_ends_the_checks(world: RecordedWorld) -> None:
 
 @in_python
 def test_a_replica_that_takes_over_ends_the_checks(world: RecordedWorld) -> None:
-    """It lacks grants that the master has answered, and nobody is told; the proof assumes that a hub knows a loss."""
+    """It lacks grants that the master has answered, and no hub knows it; the proof assumes that a hub knows a loss."""
     world.lives()
     steps = world.steps()
     ((_, done),) = steps.servers
