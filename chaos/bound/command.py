@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict
 
@@ -103,15 +104,22 @@ def _lines(outcomes: Outcomes) -> Iterator[str]:
     yield "    $ python -m chaos bind [NAME ...] [--limit KIND] [--policy POLICY] [--short-leases] --results DIR"
     yield ""
     yield summary(outcomes)
-    yield "*Unheard* are merges whose answers no node has heard."
     yield ""
-    yield from HEAD
-    yield from (row(task, outcome) for task, outcome in outcomes.items())
+    yield "| scenario | runs | steps | why not to its end |"
+    yield "|---|---|---|---|"
+    for name, runs in groupby(outcomes.items(), lambda each: _scenario(each[0])):
+        of = [outcome for _, outcome in runs]
+        ends = ", ".join(dict.fromkeys(outcome["end"] for outcome in of if outcome["end"] != WHOLE))
+        yield f"| {name} | {len(of)} | {sum(sum(outcome['steps'].values()) for outcome in of):,} | {ends} |"
     yield ""
     yield "| step | accepted |"
     yield "|---|---|"
     steps = sum((Counter(outcome["steps"]) for outcome in outcomes.values()), Counter[str]())
     yield from (f"| {action} | {times:,} |" for action, times in steps.most_common())
+
+
+def _scenario(task: str) -> str:
+    return task.split(" | ", maxsplit=1)[0]
 
 
 def bind(tasks: Iterable[BoundTask], seed: int, results: Path | None) -> int:
@@ -152,6 +160,6 @@ def _keep(made: Outcomes, directory: Path) -> None:
     kept: Outcomes = json.loads(path.read_text()) if path.exists() else {}
     kept |= made
     order = {name: number for number, name in enumerate(NAMES)}
-    ordered = dict(sorted(kept.items(), key=lambda each: (order.get(each[0].split(" | ")[0], -1), each[0])))
+    ordered = dict(sorted(kept.items(), key=lambda each: (order.get(_scenario(each[0]), -1), each[0])))
     path.write_text(json.dumps(ordered, indent=1) + "\n")
     (directory / PAGE).write_text(page(ordered))

@@ -82,7 +82,7 @@ def test_no_step_of_a_real_run_is_rejected(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A row for each run, and why one was not followed to its end."""
+    """It prints a row for each run, and why one was not followed to its end; the page has a row for each scenario."""
     needs(missing(scenario_of("partition-one", SEED)))
 
     assert 0 == main(["bind", "partition-one", "failover", "--policy", "strict", "--results", str(tmp_path)])
@@ -90,4 +90,4 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert "| partition-one | fixed, strict | 4 |" in said
     assert f"| {TAKEN_OVER} |" in said
-    assert "| partition-one | fixed, strict | 4 |" in (tmp_path / PAGE).read_text()
+    assert "| partition-one | 1 |" in (tmp_path / PAGE).read_text()
