@@ -136,6 +136,10 @@ class Followed(NamedTuple):
     of_seconds: float
 
 
+def _sent_as(event: ServerEvent) -> tuple[str, int]:
+    return (event.node, event.sequence) if isinstance(event, Merge) else ("", 0)
+
+
 class Follower:
     """Follows one run; `lies` is whether a fault changes answers on their way.
 
@@ -211,19 +215,28 @@ class Follower:
             yield [(step.t_ns, NO_SERVER, step) for step in own]
         for server, events in self._steps.servers:
             timeline: list[tuple[int, int, Step | ServerEvent]] = []
-            last_ns = 0
-            for each in events:
-                last_ns = max(last_ns, self._moment_ns(each) if isinstance(each, Merge) else each.monotonic_ns)
-                timeline.append((last_ns, server, each))
+            for at_ns, each in zip(self._moments_ns(events), events, strict=True):
+                timeline.append((at_ns, server, each))
             yield timeline
 
-    def _moment_ns(self, merge: Merge) -> int:
-        """Returns the moment of a merge by the server's clock, but after the sending and before the answer."""
-        which = merge.node, merge.sequence
-        at_ns = moment_ns(merge, self._begun)
-        sent_ns, _ = self._steps.batches.get(which, (0, None))
-        heard_ns, _ = self._steps.answers.get(which, (at_ns, None))
-        return min(max(at_ns, sent_ns + 1), heard_ns - 1)
+    def _moments_ns(self, events: Sequence[ServerEvent]) -> Sequence[int]:
+        """Returns the moments of a server's changes, which rise.
+
+        A merge has the moment by the server's clock, but after the sending of its batch, and before its answer and
+        those of all later merges: this clock may have gone ahead of the nodes' since the server began.
+        """
+        moments, last_ns = list[int](), 0
+        for each in events:
+            at_ns = moment_ns(each, self._begun) if isinstance(each, Merge) else each.monotonic_ns
+            sent_ns, _ = self._steps.batches.get(_sent_as(each), (0, None))
+            last_ns = max(last_ns, at_ns, sent_ns + 1)
+            moments.append(last_ns)
+        before_ns = NEVER_NS
+        for at, each in reversed(list(enumerate(events))):
+            heard_ns, _ = self._steps.answers.get(_sent_as(each), (NEVER_NS, None))
+            before_ns = min(before_ns, heard_ns - 1)
+            moments[at] = min(moments[at], before_ns)
+        return moments
 
     # ------------------------------------------------------------ the steps
 

@@ -68,10 +68,10 @@ class RecordedWorld:
                 self.recorders[number].admitted(KEY, 1, now_ns)
                 self.admitted += 1
 
-    def exchanges(self, number: int, *, heard: bool = True) -> None:
+    def exchanges(self, number: int, *, heard: bool = True, after_ns: int = INTERVAL_NS) -> None:
         """A node exchanges with the hub, whose answer may be lost."""
         syncer = self.nodes[number].syncer
-        self.clock.advance(INTERVAL_NS / SECOND_NS)
+        self.clock.advance(after_ns / SECOND_NS)
         sent_ns = self.clock.monotonic_ns()
         batch = syncer.take(sent_ns)
         if batch is None:
@@ -205,6 +205,27 @@ def test_a_fault_is_no_step_of_the_model(fault: str, world: RecordedWorld, monke
         lives(patch, world)
 
     assert words in followed(world.steps()).run.rejected
+
+
+@in_python
+def test_no_merge_comes_after_an_answer_to_a_later_one(world: RecordedWorld) -> None:
+    """The server's clock may have gone ahead of the machine's, so it puts a merge without an answer too late."""
+    for _ in range(SETTLING):
+        for number in range(2):
+            world.hits(number)
+            world.exchanges(number)
+    world.hits(0)
+    world.hits(1)
+    world.exchanges(0, heard=False)
+    world.exchanges(1, after_ns=0)
+    world.exchanges(0)
+    begun = world.done[0]
+    assert isinstance(begun, Begun)
+    world.done[0] = begun._replace(wall_ns=begun.wall_ns - 5 * MILLISECOND_NS)
+
+    outcome = followed(world.steps())
+
+    assert ("", "") == (outcome.run.rejected, outcome.run.outside)
 
 
 @in_python
