@@ -98,7 +98,7 @@ class SharedCounts(Unbreakable):
         if decision is None or not charged:
             return False
         if begun.new or COUNT_MAX - decision.remaining > value:  # it was counted before this charge
-            limiter.refund(key, value)
+            limiter.control.take_back(key, value, None)
             return False
         return True  # the other call has found this charge, or could not charge
 
@@ -118,7 +118,7 @@ class SharedCounts(Unbreakable):
         if known is None:
             return None
         if difference < 0:
-            known.limiter.refund(key, -difference)
+            known.limiter.control.take_back(key, -difference, None)
             return known.limiter.usage(key).total
         return COUNT_MAX - known.limiter.hit(key, difference).remaining
 

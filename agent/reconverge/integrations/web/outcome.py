@@ -84,7 +84,7 @@ class Ruling:
             if self.reservation is not None:
                 self.reservation.settle(0)
             elif self.cost and isinstance(self.limiter, RateLimiter):  # a limit with slots has a reservation instead
-                self.limiter.refund(self.key, self.cost, self.kind)
+                self.limiter.control.take_back(self.key, self.cost, self.kind)
 
 
 @dataclass(frozen=True, slots=True)

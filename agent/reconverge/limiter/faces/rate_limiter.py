@@ -13,6 +13,7 @@ from reconverge.limiter.enforcement.switches import ON
 from reconverge.limiter.faces.limiter import Limiter, check_keys
 from reconverge.limiter.reservation import KEEP, OnAbandon, Reservation, check_on_abandon
 from reconverge.limiter.waiting.waiters import checked_room, checked_timeout_ns
+from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
     from reconverge.decision import Decision
@@ -65,7 +66,7 @@ class RateLimiter(Limiter):
         self._enforcement = control.enforcement
         control.on_turn = self._let_answer
         self._let_answer()
-        self._logged_reset = False
+        self._logged = LoggedOnce()
         self._tests = 0
 
     def _let_answer(self) -> None:
@@ -229,10 +230,28 @@ class RateLimiter(Limiter):
         """Gives back `cost` that was charged to `key` on this node, as far as it still counts.
 
         The use never falls below zero, so that no more than the quota is ever left. With a parent, the refund goes to
-        the limit's own share; a borrowed cost goes back to the pool when a reservation is settled.
+        the limit's own share; a borrowed cost goes back to the pool when a reservation is settled. A key that this
+        process does not count gets nothing back; the first such refund is logged, unless an earlier one met its key.
         """
+        counted = type(key) is not str or self.control.has_counted(key)
         self._table.refund(key, cost, kind)
         self.control.tell(key)
+        if self._logged.is_new("refund") and not counted:
+            logger.warning(
+                "reconverge: limit %r has given nothing back to a key that this process does not count; refund with the"
+                " key that allow() or hit() got, in the same process, and before the window of the charge has ended",
+                self.name,
+            )
+        own = self._table.own_tables
+        for table, units in zip(own, self._table.costs_of(cost, kind), strict=False):  # a share's has its pool's, too
+            if units > table.cost_max > 0 and self._logged.is_new("large refund"):
+                logger.warning(
+                    "reconverge: limit %r was to give %d back at once, and admits at most %d at once, so no request was"
+                    " charged as much; refund the cost of each request, and call reset(key) to forget all use",
+                    table.name,
+                    units // table.unit,
+                    table.cost_max // table.unit,
+                )
 
     def reset(self, key: str) -> bool:
         """Deletes the use of `key`, and ends its ban: here at once, on all other nodes with their next exchange.
@@ -241,8 +260,7 @@ class RateLimiter(Limiter):
         logged once, because requests may be counted by a key that is written differently.
         """
         counted = self.control.has_counted(key)
-        if not counted and not self._logged_reset:
-            self._logged_reset = True
+        if not counted and self._logged.is_new("reset"):
             logger.warning(
                 "reconverge: limit %r was reset for a key that this process has not counted; requests may be counted"
                 " by another key, which has their route in it: write outcome.reset(), or limits.key_of(request)",
