@@ -22,7 +22,7 @@ from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 from prometheus_client import CollectorRegistry
 
 from reconverge import Agent, InvalidSetting
-from reconverge.integrations import by_ip, by_path_parameter, together
+from reconverge.integrations import SPENT, Outcome, by_ip, by_path_parameter, together
 from reconverge.integrations.aiohttp import Limits as AiohttpLimits
 from reconverge.integrations.asgi import RateLimitMiddleware as AsgiMiddleware
 from reconverge.integrations.decorators import limited
@@ -251,6 +251,29 @@ def test_a_limit_for_fastapi_on_which_no_route_depends_is_logged(caplog: pytest.
 
     assert 1 == len(caplog.records)
     assert "no route depends on the limit 'nowhere', so it limits nothing unless a function awaits" in caplog.text
+
+
+def test_a_cost_that_no_request_spends_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each request is charged its estimate for ever. One that has failed before it could spend is no sign of that."""
+    limits = FastapiLimits("memory://")
+    spent = fastapi.Depends(limits("9000/minute", name="spent", cost=5, settle=SPENT))
+    app = fastapi_with(limits, limits("9000/minute", name="kept", cost=5, settle=SPENT))
+
+    @app.get("/spent/{fails}")
+    async def spending(fails: bool, outcome: Outcome = spent) -> None:
+        if fails:
+            raise fastapi.HTTPException(404)
+        outcome.spend(2)
+
+    ask_asgi(app, "/spent/true", times=MISSED_MAX)
+    ask_asgi(app, "/spent/false", times=2 * MISSED_MAX)
+    ask_asgi(app, times=MISSED_MAX - 1)
+    assert "" == caplog.text
+    ask_asgi(app, times=2 * MISSED_MAX)
+
+    assert 1 == caplog.text.count("settle='spent', and none of its first 10 requests has called spend()")
+    assert "rule 'kept'" in caplog.text
+    assert "cost=5; take the request's Outcome, and call outcome.spend(cost)" in caplog.text
 
 
 def test_a_limit_that_fastapi_makes_several_times_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

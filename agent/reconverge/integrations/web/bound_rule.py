@@ -214,6 +214,8 @@ class Declared:
         """The number of requests so far, if none of them had a key; -1 once a request with a key has come."""
         self._unlimited = 0
         """The number of requests so far, if none of them had a limit; -1 once a request with a limit has come."""
+        self._unspent = 0
+        """The number of responses so far, if `spend` was called for none of them; -1 once it was called for one."""
         self._dearest = 1
         """The highest cost that the cost function has returned so far."""
         self._given = given
@@ -289,6 +291,24 @@ class Declared:
         """Records that the key function has found its first key, so that no warning about missing keys is logged."""
         if self._missed >= 0:
             self._look(key)
+
+    def look_at_spent(self, *, spent: bool) -> None:
+        """Counts the first requests without a call of `spend`; logs a warning if all of `MISSED_MAX` were without.
+
+        The rule has settle="spent".
+        """
+        if self._unspent < 0:
+            return
+        self._unspent = -1 if spent else self._unspent + 1
+        if self._unspent == MISSED_MAX:
+            self._unspent = -1
+            logger.warning(
+                "reconverge: rule %r has settle='spent', and none of its first %d requests has called spend(), so each"
+                " is charged its whole estimate, cost=%s; take the request's Outcome, and call outcome.spend(cost)",
+                self.name,
+                MISSED_MAX,
+                self.rule.cost if isinstance(self.rule.cost, int | str) else name_of_function(self.rule.cost),
+            )
 
     def concerns(self, request: Request, mend: Mend) -> bool:
         """Returns whether the rule applies to a request, by method and path; True if the router raises an error.

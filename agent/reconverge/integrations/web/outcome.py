@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from reconverge.decision import Decision
@@ -233,6 +234,7 @@ class Outcome(Unique):
             if ruling.reservation is not None and ruling.declared.rule.settle == SPENT:
                 if name is None or name == ruling.name:
                     ruling.reservation.spend(cost)
+                    ruling.declared.look_at_spent(spent=True)
 
     def key_of(self, name: str | None = None) -> str | None:
         """Returns the key under which the limit `name`, or without a name the first limit, has counted the request.
@@ -285,6 +287,8 @@ class Outcome(Unique):
                     ruling.reservation.settle(rule.settle(response))
                 else:
                     ruling.reservation.__exit__(None, None, None)  # settles the spent cost, if any
+                    if rule.settle == SPENT and response.status < HTTPStatus.BAD_REQUEST:
+                        ruling.declared.look_at_spent(spent=False)
             except Exception as error:  # noqa: BLE001  # an error of the application's functions; the estimate stays charged
                 what = "settle" if rule.deduct_when is None else "deduct_when"
                 self.guard.failed(error, f"{ruling.name}: {what}", "stays charged")
