@@ -7,8 +7,8 @@ from functools import wraps
 from typing import Any
 
 import flask
-import flask.views
 import pytest
+from flask.views import MethodView, View
 
 from reconverge import Agent, InvalidSetting
 from reconverge.integrations import SPENT, by_user
@@ -129,13 +129,13 @@ def test_class_based_views_are_limited(app: flask.Flask, agent: Agent) -> None:
     """`decorators` limits them as a whole, and a limit of a method that alone."""
     limits = Limits(app=app, agent=agent)
 
-    class Whole(flask.views.View):
+    class Whole(View):
         decorators = [limits.limit("1/minute")]  # noqa: RUF012  # as Flask has it
 
         def dispatch_request(self) -> str:
             return "whole"
 
-    class Parts(flask.views.MethodView):
+    class Parts(MethodView):
         @limits.limit("1/minute")
         def get(self) -> str:
             return "get"
@@ -417,7 +417,7 @@ def test_classes_of_views_are_limited(app: flask.Flask, agent: Agent, how: str) 
     """All methods together, as a decorator or by a call whose value is thrown away; or they are exempt."""
     limits = Limits(app=app, agent=agent, default_limits=["3/day"])
 
-    class Items(flask.views.MethodView):
+    class Items(MethodView):
         def get(self) -> str:
             return "get"
 
@@ -466,6 +466,10 @@ def test_a_limit_without_parentheses_says_so(app: flask.Flask, agent: Agent) -> 
         ask_wsgi(app, "/5")
 
 
+def hello(*_: object) -> str:
+    return "hello"
+
+
 def test_default_limits_without_an_application_are_told_of(
     app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -477,6 +481,39 @@ def test_default_limits_without_an_application_are_told_of(
 
     assert forgotten.guard.enabled
     assert 1 == caplog.text.count("call limits.init_app(app)")
+
+
+def test_limited_views_without_an_application_are_told_of(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    """A limited view refuses by itself, but only `init_app` lets it add fields and settle. So with a class of views."""
+    limits = Limits(agent=agent)
+    for name, view in [("function", hello), ("class", type("Page", (MethodView,), {"get": hello}).as_view("page"))]:
+        app = flask.Flask(name)
+        app.add_url_rule("/", view_func=limits.limit("2/hour", name=name)(view))
+        assert [200, 200, 429] == statuses(ask_wsgi(app, times=3))
+
+    assert 1 == caplog.text.count("no RateLimit field and no Retry-After is added, and no cost or slot given back, in")
+    assert "<Flask 'function'>; call limits.init_app(app)" in caplog.text
+
+
+def test_limited_blueprints_without_an_application_are_told_of(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    """They limit nothing."""
+    app, limits = flask.Flask("shop"), Limits(agent=agent)
+    blueprint = limits.limit("2/hour")(flask.Blueprint("parts", "parts"))
+    blueprint.add_url_rule("/", view_func=hello)
+    app.register_blueprint(blueprint)
+    assert [200] * 3 == statuses(ask_wsgi(app, times=3))
+
+    assert 1 == caplog.text.count("the limits of blueprints limit nothing in <Flask 'shop'>; call limits.init_app(app)")
+
+
+def test_limits_of_another_application_are_not_told_of(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    """An application that has none of them serves first, as in a test."""
+    app, limits = flask.Flask("shop"), Limits(agent=agent)
+    app.add_url_rule("/", view_func=hello)
+    flask.Flask("other").add_url_rule("/", view_func=limits.limit("2/hour")(hello))
+    ask_wsgi(app)
+
+    assert "" == caplog.text
 
 
 def test_the_words_of_flask_limiters_configuration_are_read(app: flask.Flask) -> None:

@@ -196,10 +196,10 @@ class Limits(LimitsOfApp):
         }
         self._defaults = self._several("default", default_limits, **self._of_defaults)
         self._application = self._several("application", application_limits, **self._of_application)
-        if app is not None:
-            self.init_app(app)
-        elif self._defaults or self._application:
+        if app is None:
             flask.request_started.connect(self._without_app)
+        else:
+            self.init_app(app)
 
     def init_app(self, app: flask.Flask) -> None:
         """Limits an application. Raises InvalidSetting for a mistake about limits in its configuration."""
@@ -237,9 +237,15 @@ class Limits(LimitsOfApp):
         self._said = said
 
     def _without_app(self, sender: flask.Flask, **_: Any) -> None:
-        """Logs a warning, at the first request to any application, that `init_app` was called for none."""
+        """Logs a warning, at the first request to any application, if its limits need a call of `init_app`."""
         flask.request_started.disconnect(self._without_app)
-        logger.warning("reconverge: default_limits limit nothing in %r; call limits.init_app(app)", sender)
+        own = {id(declared) for declared, _, _ in self._limited_views}
+        flask_views.warn_without_app(
+            sender,
+            self._blueprints,
+            lambda view: [rule for rule in (_mark_of(view) or _ViewMark()).rules if id(rule) in own],
+            limits_all=bool(self._defaults or self._application),
+        )
 
     @with_advice(OF_LIMITS)
     def limit(self, limit_value: RuleLimits, **settings: Unpack[RuleSettings]) -> Callable[[Any], Any]:

@@ -102,6 +102,28 @@ def warn_of_unmatched(
         logger.warning("reconverge: %s of %s %s", text, name, problem)
 
 
+def warn_without_app(
+    app: flask.Flask,
+    blueprints: Iterable[object],
+    rules_of: Callable[[object], Iterable[object]],
+    *,
+    limits_all: bool,
+) -> None:
+    """Logs a warning if the limits of an application need `init_app`, which was not called.
+
+    `blueprints` are the limited ones; `limits_all` is whether there are default or application limits.
+    """
+    if limits_all:
+        lack = "default_limits limit nothing in"
+    elif any(each is blueprint for each in app.blueprints.values() for blueprint in blueprints):
+        lack = "the limits of blueprints limit nothing in"
+    elif any(rule for view in app.view_functions.values() for each in _chain(view) for rule in rules_of(each)):
+        lack = "no RateLimit field and no Retry-After is added, and no cost or slot given back, in"
+    else:
+        return
+    logger.warning("reconverge: %s %r; call limits.init_app(app)", lack, app)
+
+
 def warn_of_unregistered(apps: Iterable[flask.Flask], limited: Iterable[object]) -> None:
     """Logs a warning for each limited blueprint that no application has registered."""
     registered = {id(blueprint) for app in apps for blueprint in app.blueprints.values()}
