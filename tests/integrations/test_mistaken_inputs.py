@@ -64,6 +64,7 @@ from reconverge.testing import ManualClock
 from reconverge.usage import Exporter, Meter, UsageReporter, fleet_load, period_at, totals
 from reconverge_sync.memory import MemoryHub
 from tests.support.applications import django_project
+from tests.support.applications.asking import ask_wsgi, hello_wsgi
 from tests.support.commands.checked import said_by
 
 pytestmark = pytest.mark.usefixtures("bare_environment")
@@ -209,6 +210,15 @@ def meter_without_reporter() -> None:
         clock.advance(60)
 
 
+def guard_without_reporter() -> None:
+    clock = ManualClock()
+    meter = Meter(clock)
+    served = WsgiMiddleware(hello_wsgi, "5/minute", agent="memory://", meter=meter)
+    for _ in range(2):
+        ask_wsgi(served)
+        clock.advance(60)
+
+
 async def asgi_app(_scope: Any, _receive: Any, _send: Any) -> None:
     """Answers nothing."""
 
@@ -324,6 +334,10 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "servers of a secret": (
         lambda: Agent("valkeys://ada:ses,ame@one,two"),
         ("names several servers", "valkeys+cluster://"),
+    ),
+    "no reporter": (
+        guard_without_reporter,
+        ("its Meter has no UsageReporter", "with UsageReporter(meter, hub, namespace=...)"),
     ),
     "unstarted": (meter_without_reporter, ("UsageReporter was never started", "call reporter.start()")),
     "storage": (lambda: Agent(_any(MemoryStorage())), ("storage of the package limits", "Agent('redis://")),

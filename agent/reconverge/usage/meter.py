@@ -87,6 +87,8 @@ class Meter:
         """The namespace of the `UsageReporter` that was made for this meter; None without one."""
         self.namespaces = set[str]()
         """The namespaces of the agents whose guards count in this meter."""
+        self._taken = False
+        """Whether any code has taken counts, to report them."""
         self._logged = LoggedOnce()
         self._lock = new_lock()
         self.start_over()
@@ -176,7 +178,7 @@ class Meter:
 
     def take(self) -> list[Taken]:
         """Returns the counts since the last call, for each minute. Only the thread that reports them may call it."""
-        taken: list[Taken] = []
+        self._taken, taken = True, list[Taken]()
         current = self._wall_ns() // MINUTE_NS
         with self._lock:
             for minute, rows in list(self._minutes.items()):
@@ -208,8 +210,8 @@ class Meter:
         for name in (identity, limit, route):
             if not isinstance(name, str) or "\0" in name:
                 raise InvalidKey(f"{shown(name)} cannot be counted as usage: names are text without NUL")
-        if self.unstarted and self._minutes and minute not in self._minutes:
-            self._log_unstarted()
+        if self._minutes and minute not in self._minutes:
+            self._log_unreported()
         rows = self._minutes.setdefault(minute, {})
         key = identity, limit, self._known_route(route)
         if key not in rows and (len(rows) >= self._rows_max or max(len(identity), len(limit)) > TEXT_MAX):
@@ -220,8 +222,8 @@ class Meter:
 
     def _ends(self) -> None:
         """Notes that the process ends; logs a warning if there are counts that no reporter has been started for."""
-        if self.unstarted and self._minutes:
-            self._log_unstarted()
+        if self._minutes:
+            self._log_unreported()
 
     def _log_namespace(self, namespace: str) -> None:
         if self._logged.is_new("namespace"):
@@ -234,11 +236,22 @@ class Meter:
                 namespace,
             )
 
-    def _log_unstarted(self) -> None:
-        if self._logged.is_new("unstarted"):
+    def _log_unreported(self) -> None:
+        """Logs a warning, once, if no reporter was started for the meter, or none was made although guards count in it.
+
+        Without a reporter and guards the application itself may take what it has counted.
+        """
+        if not self.unstarted and (self.reported_in is not None or self._taken or not self.namespaces):
+            return
+        if self._logged.is_new("unreported"):
             logger.warning(
-                "reconverge: usage is counted, and nothing reports it to the hub, because its UsageReporter was never "
-                "started; call reporter.start(), or write: with reporter"
+                "reconverge: usage is counted, and nothing reports it to the hub, because %s; call reporter.start(), or"
+                " write: with %s",
+                *(
+                    ("its UsageReporter was never started", "reporter")
+                    if self.unstarted
+                    else ("its Meter has no UsageReporter", "UsageReporter(meter, hub, namespace=...)")
+                ),
             )
 
     def _known_route(self, route: str) -> str:
