@@ -33,7 +33,7 @@ from reconverge.integrations.flask import Limits as FlaskLimits
 from reconverge.integrations.grpc import AioRateLimitInterceptor, RateLimitInterceptor
 from reconverge.integrations.misplaced import log_bypassed, log_without_effect
 from reconverge.integrations.prometheus import AgentCollector
-from reconverge.integrations.shedding import LoadSheddingMiddleware
+from reconverge.integrations.shedding import LoadSheddingMiddleware, WsgiLoadSheddingMiddleware
 from reconverge.integrations.web.bound_rule import MISSED_MAX
 from reconverge.integrations.wsgi import RateLimitMiddleware as WsgiMiddleware
 from tests.support.applications.asking import (
@@ -369,8 +369,10 @@ def test_two_functions_of_one_name_that_share_a_limit_are_logged(caplog: pytest.
         def task() -> int:
             return 1
 
-        limited("2/minute", agent=agent, **named)(task)
-        return limited("2/minute", agent=agent, **named)(task)
+        before = limited("2/minute", agent=agent, **named)(task)
+        again = limited("2/minute", agent=agent, **named)(task)
+        del before
+        return again
 
     kept = [made(name="tasks"), made(name="tasks"), made()]
     assert [] == _logged(caplog)
@@ -380,6 +382,38 @@ def test_two_functions_of_one_name_that_share_a_limit_are_logged(caplog: pytest.
     assert 4 == len(kept)
     assert 1 == caplog.text.count("two functions are called")
     assert "give each a limit of its own by name=" in caplog.text
+
+
+def test_a_limited_function_that_is_dropped_before_its_first_call_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The caller goes on with the function that has no limit. One that was called may end, as may one of several."""
+    agent = Agent("memory://")
+
+    async def waiting() -> int:
+        return 1
+
+    once = limited("2/minute", agent=agent, name="once")(answer_one)
+    once()
+    del once
+    kept = limited("2/minute", agent=agent, name="twice")(answer_one)
+    limited("2/minute", agent=agent, name="twice")(answer_one)
+    assert "" == caplog.text
+    for _ in range(2):
+        limited("2/minute", agent=agent, name="plain")(answer_one)
+        limited("2/minute", agent=agent, name="waiting")(waiting)
+
+    assert kept
+    assert 1 == caplog.text.count("has returned for the limit 'plain' was dropped before any call, so the limit limits")
+    assert 1 == caplog.text.count("has returned for the limit 'waiting' was dropped before any call")
+
+
+def test_a_decorator_of_functions_that_decorates_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """When it is dropped."""
+    limited("2/minute", agent=Agent("memory://"))
+    limited("9/minute", agent=Agent("memory://"))(answer_one)()
+
+    assert [
+        "limited('2/minute', ...) decorates nothing, so it limits nothing; write @limited(...) above a function"
+    ] == [text.removeprefix("reconverge: ") for text in _logged(caplog)]
 
 
 async def nothing(_scope: Any, _receive: Any, _send: Any) -> None:
@@ -395,6 +429,26 @@ def test_a_middleware_that_is_dropped_before_its_first_request_is_logged(
 
     assert "its limits limit nothing" in caplog.text
     assert "app = RateLimitMiddleware(app" in caplog.text
+
+
+@pytest.mark.parametrize("of_wsgi", [False, True])
+def test_load_shedding_that_is_dropped_before_its_first_request_is_logged(
+    of_wsgi: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So the server calls the application without it. Not one that has served."""
+
+    def make() -> Any:
+        return WsgiLoadSheddingMiddleware(hello_wsgi, workers=8) if of_wsgi else LoadSheddingMiddleware(hello)
+
+    served = make()
+    (ask_wsgi if of_wsgi else ask_asgi)(served, times=2)
+    del served
+    assert "" == caplog.text
+    make()
+
+    name = "WsgiLoadSheddingMiddleware" if of_wsgi else "LoadSheddingMiddleware"
+    assert f"a {name} was made, and dropped before it served a request, so it sheds nothing" in caplog.text
+    assert f"as in app = {name}(app)" in caplog.text
 
 
 def test_a_middleware_that_has_served_is_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,7 @@ from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.hub.registry import redacted
 from reconverge.integrations.clients.turns import wait_for_turn
-from reconverge.integrations.misplaced import registry_of, warn_if_registered
+from reconverge.integrations.misplaced import registry_of, warn_if_registered, warn_if_unapplied, warn_if_uncalled
 from reconverge.integrations.web.bound_rule import quotas_of_fixed, room_for
 from reconverge.integrations.web.costs import check_of_call, kind_of_call, warn_if_free
 from reconverge.integrations.web.metering import checked_meter, count_call
@@ -93,9 +93,11 @@ def limited(
     _check_functions(key=key, cost=cost)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        unapplied.detach()
         _check_function(function)
         here = inspect.currentframe()
         warn_if_registered(function, here and here.f_back)
+        del here  # the frame would refer to itself, and keep what is dropped
         _check_taken(function, key=key, cost=cost)
         if isinstance(limits, Limiter):
             limiter = limits
@@ -108,14 +110,15 @@ def limited(
         check_of_call(limiter, cost, "cost")
         _check_ends(limiter, function)
         call = _Call(limiter, key, cost, wait, max_queue, asks_s, meter)
-        if waits(function):
-            return cast("Callable[P, R]", call.around_coroutine(function))
-        if wait is not False and inspect.isasyncgenfunction(function):
+        if not waits(function) and wait is not False and inspect.isasyncgenfunction(function):
             raise InvalidSetting(
                 "wait", wait, f"cannot be used for an asynchronous generator such as {name_of(function)}"
             )
-        return call.around(function)
+        around = call.around_coroutine(function) if waits(function) else call.around(function)
+        warn_if_uncalled(around, limiter, "limited")
+        return cast("Callable[P, R]", around)
 
+    unapplied = warn_if_unapplied(decorate, "limited", limits)
     return decorate
 
 

@@ -24,14 +24,16 @@ from collections.abc import Callable, Iterable, Iterator
 from ipaddress import ip_network
 from itertools import islice
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Protocol
-from weakref import WeakKeyDictionary, finalize
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
+from reconverge.errors import shown
 from reconverge.limiter.enforcement.switches import OFF
 from reconverge.runtime.log_throttle import LoggedOnce
 
 if TYPE_CHECKING:
     from reconverge.agent.agent import Agent
+    from reconverge.limiter.faces.limiter import Limiter
     from reconverge.limiter.faces.rate_limiter import RateLimiter
 
 logger = logging.getLogger("reconverge")
@@ -44,8 +46,22 @@ class Middleware(Protocol):
     app: Any
 
 
-_middlewares: Final = WeakKeyDictionary[Middleware, finalize]()  # type: ignore[type-arg]
+class Lack(NamedTuple):
+    """The lack of an application without its middleware, now and in the past, and further arguments in a remedy."""
+
+    now: str
+    before: str
+    arguments: str
+
+
+LIMITS: Final = Lack("its limits limit nothing", "its limits have limited nothing", ", '100/minute'")
+SHEDDING: Final = Lack("it sheds nothing", "it has shed nothing", "")
+
+_middlewares: Final = WeakKeyDictionary[Middleware, "tuple[finalize, Lack]"]()  # type: ignore[type-arg]
 """The middlewares of this process, each with its finalizer, which is alive until the first request."""
+
+_limited: Final = WeakKeyDictionary[object, WeakSet[object]]()
+"""For each limiter, the functions that have its limit by a decorator."""
 
 _without_effect: Final = WeakKeyDictionary[object, "tuple[finalize, Callable[[object], bool]]"]()  # type: ignore[type-arg]
 """Limits that no application has, and transports; each with its finalizer, and a function that returns whether an
@@ -111,14 +127,14 @@ def _listed(found: object) -> Iterable[Any]:
     return list(found) if isinstance(found, Iterable) and not isinstance(found, str) else ()
 
 
-def warn_if_dropped(middleware: Middleware) -> finalize:  # type: ignore[type-arg]  # of any arguments
+def warn_if_dropped(middleware: Middleware, lack: Lack = LIMITS) -> finalize:  # type: ignore[type-arg]
     """Returns a finalizer that logs a warning when `middleware` is deleted, unless the caller has detached it.
 
     At the end of the process, the finalizer logs nothing; `log_bypassed` checks the middleware then.
     """
-    warning = finalize(middleware, _log_dropped, type(middleware).__name__)
+    warning = finalize(middleware, _log_dropped, type(middleware).__name__, lack)
     warning.atexit = False  # a process that only imports the application serves nothing
-    _middlewares[middleware] = warning
+    _middlewares[middleware] = warning, lack
     return warning
 
 
@@ -129,19 +145,60 @@ def log_bypassed() -> None:
     In this case, the server was given the application instead of the middleware. Only applications of Starlette and
     Flask show that they have served requests, so there is no warning for others.
     """
-    for middleware, warning in list(_middlewares.items()):
+    for middleware, (warning, lack) in list(_middlewares.items()):
         app, name = middleware.app, type(middleware).__name__
         app = getattr(app, "__self__", app)  # of Flask's app.wsgi_app
         served = getattr(app, "middleware_stack", None) is not None or getattr(app, "_got_first_request", False) is True
         if warning.alive and served:
             warning.detach()
             logger.warning(
-                "reconverge: a %s was made around %r, which has served requests without it, so its limits have limited"
-                " nothing; have the server run the middleware, as in app = %s(app, '100/minute')",
+                "reconverge: a %s was made around %r, which has served requests without it, so %s; have the server run"
+                " the middleware, as in app = %s(app%s)",
                 name,
                 app,
+                lack.before,
                 name,
+                lack.arguments,
             )
+
+
+def warn_if_uncalled(limited: object, limiter: Limiter, decorator: str) -> None:
+    """Logs a warning when `limited`, a function with a limit, is deleted, and the limit has decided about no call.
+
+    Not if another function has the limit: a module may be read again. `decorator` is how the caller writes it.
+    """
+    having = _limited.setdefault(limiter, WeakSet())
+    having.add(limited)
+    finalize(limited, _log_uncalled, limiter, having, decorator).atexit = False
+
+
+def _log_uncalled(limiter: Limiter, having: WeakSet[object], decorator: str) -> None:
+    unused = not list(having) and not limiter.control.has_decided and limiter.switched != OFF
+    if unused and _logged.is_new((_log_uncalled, limiter.name)):
+        logger.warning(
+            "reconverge: the function that %s(...) has returned for the limit %r was dropped before any call, so the"
+            " limit limits nothing; use what it returns, as in function = %s(...)(function), or write @%s(...)",
+            decorator,
+            limiter.name,
+            decorator,
+            decorator,
+        )
+
+
+def warn_if_unapplied(decorate: object, decorator: str, limits: object) -> finalize:  # type: ignore[type-arg]
+    """Returns a finalizer that logs a warning when `decorate` is deleted, unless the caller has detached it."""
+    warning = finalize(decorate, _log_unapplied, decorator, shown(limits))
+    warning.atexit = False
+    return warning
+
+
+def _log_unapplied(decorator: str, limits: str) -> None:
+    logger.warning(
+        "reconverge: %s(%s, ...) decorates nothing, so it limits nothing; write @%s(...) above a function",
+        decorator,
+        limits,
+        decorator,
+    )
 
 
 def warn_if_not_installed(limits: object, names: str, has_served: Callable[[object], bool]) -> finalize:  # type: ignore[type-arg]
@@ -180,12 +237,14 @@ def _log_not_installed(names: str) -> None:
     )
 
 
-def _log_dropped(name: str) -> None:
+def _log_dropped(name: str, lack: Lack) -> None:
     logger.warning(
-        "reconverge: a %s was made, and dropped before it served a request, so its limits limit nothing; keep it in "
-        "the place of the application, as in app = %s(app, '100/minute')",
+        "reconverge: a %s was made, and dropped before it served a request, so %s; keep it in the place of the"
+        " application, as in app = %s(app%s)",
         name,
+        lack.now,
         name,
+        lack.arguments,
     )
 
 

@@ -344,6 +344,27 @@ def test_limits_without_the_middleware_are_logged_by_a_limited_view(
     assert "add 'reconverge.integrations.django.RateLimitMiddleware' to MIDDLEWARE" in caplog.text
 
 
+def test_a_limited_view_of_django_that_is_dropped_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The project routes the view that has no limit. One that is kept may wait for its first request."""
+
+    def view(_request: object) -> None:
+        """Answers nothing."""
+
+    with override_settings(RECONVERGE={"HUB": "memory://"}):
+        kept = limit("2/minute", name="kept")(view)
+        limit("2/minute", name="dropped")(view)
+
+    assert kept
+    assert 1 == caplog.text.count("the function that limit(...) has returned for the limit 'dropped' was dropped")
+    assert 1 == len(caplog.records)
+
+
+def test_a_limit_in_the_place_of_a_throttle_class_is_an_error() -> None:
+    """Django REST framework makes an object of it for each request."""
+    with pytest.raises(InvalidSetting, match=r"is no throttle class; write @method_decorator\(limit\(\.\.\.\), name="):
+        limit("2/minute")()
+
+
 def test_a_decorator_of_django_that_decorates_nothing_is_logged(get: Get, caplog: pytest.LogCaptureFixture) -> None:
     """Once, with the first request that comes after all views were imported. Django reads no list of decorators."""
     limit("2/minute")

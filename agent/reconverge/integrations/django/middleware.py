@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from reconverge.arguments import with_advice
 from reconverge.errors import InvalidSetting, MissingExtra, shown
+from reconverge.integrations.misplaced import warn_if_uncalled
 from reconverge.integrations.web.bound_rule import Declared, quotas_of_fixed
 from reconverge.integrations.web.fields import LISTS, RETRY_AFTER
 from reconverge.integrations.web.guard import Guard
@@ -226,10 +227,13 @@ def limit(limits: Limits, **settings: Unpack[RuleSettings]) -> Callable[[View], 
     """
     limited = _LimitedView(rule_of(limits, settings))
 
-    def decorate(view: View) -> View:
+    def decorate(view: View | None = None) -> View:
+        _unused.used(decorate)
+        if view is None:  # it is called as a class
+            problem = "decorates views, and is no throttle class; write @method_decorator(limit(...), name='dispatch')"
+            raise InvalidSetting("limits", limits, f"{problem} above the class")
         if not callable(view):  # a request was passed where a view belongs
             raise InvalidSetting("limits", limits, _misplaced(limits, view))
-        _unused.used(decorate)
         if inspect.isclass(view):
             check_methods(limited.rule, view)
             return cast("View", method_decorator(decorate, name="dispatch")(view))
@@ -291,7 +295,7 @@ class _LimitedView:
                         response = await view(request, *args, **kwargs)
                     return answer(response)
 
-            return limited_slowly
+            return self._watched(limited_slowly, placeholder, name)
         if not placeholder:
             check_blocking(self.rule, f"the synchronous view of {name}")
 
@@ -303,6 +307,13 @@ class _LimitedView:
                     response = view(request, *args, **kwargs)
                 return answer(response)
 
+        return self._watched(limited, placeholder, name)
+
+    def _watched(self, limited: Any, placeholder: bool, name: str) -> Any:  # noqa: FBT001  # private
+        """Returns a limited view. A warning is logged if it is dropped before any request; a method's always is."""
+        limiter = None if placeholder else self._of(name).only_limiter
+        if limiter is not None:
+            warn_if_uncalled(limited, limiter, "limit")
         return limited
 
     def _of(self, name: str) -> Declared:

@@ -42,6 +42,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from reconverge.integrations.asgi.sending import App, Headers, Message, Receive, Scope, Send, no_more
+from reconverge.integrations.misplaced import SHEDDING, warn_if_dropped
 from reconverge.integrations.shedding.response import (
     Deciding,
     FieldWriter,
@@ -97,6 +98,7 @@ class LoadSheddingMiddleware:
         """The address and port of the server in the latest request's scope, to notice a new port."""
         header = self.stack.classes.header
         self._header = None if header is None else header.encode("ascii")
+        self._unserved = warn_if_dropped(self, SHEDDING)
 
     @property
     def failures(self) -> int:
@@ -111,6 +113,7 @@ class LoadSheddingMiddleware:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
+            self._unserved.detach()
             self.stack.watch(loop)
         server = scope.get("server")
         if server != self._server:

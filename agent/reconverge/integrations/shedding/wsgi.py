@@ -29,8 +29,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
+from weakref import finalize
 
 from reconverge.errors import InvalidSetting
+from reconverge.integrations.misplaced import SHEDDING, warn_if_dropped
 from reconverge.integrations.shedding.response import (
     Deciding,
     FieldWriter,
@@ -88,6 +90,7 @@ class WsgiLoadSheddingMiddleware:
         self._writer = FieldWriter() if fields else None
         header = self.stack.classes.header
         self._header = None if header is None else "HTTP_" + header.upper().replace("-", "_")
+        self._unserved: finalize[..., WsgiLoadSheddingMiddleware] | None = warn_if_dropped(self, SHEDDING)
 
     @property
     def failures(self) -> int:
@@ -95,6 +98,9 @@ class WsgiLoadSheddingMiddleware:
         return self._deciding.failures
 
     def __call__(self, environment: Environment, start_response: StartResponse) -> Iterable[bytes]:
+        if self._unserved is not None:
+            self._unserved.detach()
+            self._unserved = None
         method = environment["REQUEST_METHOD"]
         field = None if self._header is None else environment.get(self._header)
         admission = self._deciding.admission(environment, method, field)
