@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from math import isfinite
 from typing import Protocol, TypeAlias, TypeVar
 
 from reconverge.errors import InvalidSetting
@@ -74,10 +75,8 @@ class ManualClock:
     """
 
     def __init__(self, start: float = 0.0) -> None:
-        if not isinstance(start, int | float):
-            raise InvalidSetting("start", start, "is no number of seconds since 1970; write start=moment.timestamp()")
         self._monotonic_ns = 0
-        self._wall_ahead_ns = round(start * SECOND_NS)
+        self._wall_ahead_ns = _in_ns("start", start, "since 1970; write start=moment.timestamp()")
         self._watchers: list[Callable[[int], None]] = []
 
     def monotonic_ns(self) -> int:
@@ -87,15 +86,17 @@ class ManualClock:
         return self._monotonic_ns + self._wall_ahead_ns
 
     def advance(self, seconds: float) -> None:
-        """Lets `seconds` pass on both clocks, rounded to the nanosecond. Raises ValueError if it is negative."""
-        if not isinstance(seconds, int | float):
-            raise TypeError(f"seconds={seconds!r}: is no number; write advance(60) for a minute")
-        self.advance_ns(round(seconds * SECOND_NS))
+        """Lets `seconds` pass on both clocks, rounded to the nanosecond.
+
+        Raises InvalidSetting, a ValueError, if it is negative or no number.
+        """
+        self.advance_ns(_in_ns("seconds", seconds, "to advance; write advance(60) for a minute"))
 
     def advance_ns(self, nanoseconds: int) -> None:
-        """Lets `nanoseconds` pass on both clocks. Raises ValueError if the number is negative."""
-        if nanoseconds < 0:
-            raise ValueError(f"time cannot pass backwards: {nanoseconds} ns; use jump() to move the wall clock")
+        """Lets `nanoseconds` pass on both clocks. Raises InvalidSetting if it is negative, or no whole number."""
+        if type(nanoseconds) is not int or nanoseconds < 0:
+            problem = "must be a whole number of 0 or more, as time cannot pass backwards; jump() moves the wall clock"
+            raise InvalidSetting("nanoseconds", nanoseconds, problem)
         self._monotonic_ns += nanoseconds
         for watcher in list(self._watchers):
             watcher(self._monotonic_ns)
@@ -113,7 +114,13 @@ class ManualClock:
 
         The monotonic clock stays as it is.
         """
-        self._wall_ahead_ns += round(seconds * SECOND_NS)
+        self._wall_ahead_ns += _in_ns("seconds", seconds, "to jump; write jump(60) for a minute")
 
     def __repr__(self) -> str:
         return f"ManualClock(wall={self.wall_ns() / SECOND_NS!r})"
+
+
+def _in_ns(name: str, value: object, remedy: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise InvalidSetting(name, value, f"is no number of seconds {remedy}")
+    return round(value * SECOND_NS)

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
+from reconverge.settings import check_seconds
 from reconverge.stats import AgentStats, Health
 
 logger = logging.getLogger("reconverge")
@@ -185,6 +186,9 @@ class SilentHooks(Hooks):
         """Does nothing."""
 
 
+EVERY_MAX_S: Final = 86_400.0
+
+
 class LogHooks(SilentHooks):
     """Hooks that log events, at most one of each kind and limit in `every` seconds, with the event's fields as `extra`.
 
@@ -207,6 +211,7 @@ class LogHooks(SilentHooks):
         secret: bytes = b"",
         clock: Clock | None = None,
     ) -> None:
+        check_seconds("every", every, 0.0, EVERY_MAX_S)
         self._log = log or logger
         self._every_ns = round(every * SECOND_NS)
         self._shown: Callable[[str], str] = str if show_keys else lambda key: key_hash(key, secret=secret)

@@ -244,7 +244,8 @@ def choose(
     if name is not None and (not isinstance(name, str) or name not in POLICIES):
         raise InvalidSetting("policy", name, f"is no policy; known: {', '.join(POLICIES)}{asked(name, POLICIES)}")
     if max_overshoot is not None and not _is_share(max_overshoot, math.inf):
-        raise InvalidSetting("max_overshoot", max_overshoot, "must be 0 or more; 0.1 allows 10 % above the limit")
+        problem = "must be a number of 0 or more; 0.1 allows 10 % above the limit"
+        raise InvalidSetting("max_overshoot", max_overshoot, problem)
     if max_overshoot is not None and 0 < max_overshoot < OVERSHOOT_MIN:
         raise InvalidSetting("max_overshoot", max_overshoot, f"must be 0 or at least {OVERSHOOT_MIN}")
     if max_overshoot is not None and OVERSHOOT_MAX < max_overshoot < math.inf:

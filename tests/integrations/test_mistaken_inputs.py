@@ -335,6 +335,14 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: Agent("valkeys://ada:ses,ame@one,two"),
         ("names several servers", "valkeys+cluster://"),
     ),
+    "usage of nobody": (
+        lambda: Meter().add("", "login"),
+        ("('', 'login') cannot be counted as usage", "name the customer and the limit"),
+    ),
+    "overshoot as text": (
+        lambda: limit("9/minute", max_overshoot="0.1"),
+        ("max_overshoot='0.1'", "must be a number of 0 or more", "0.1 allows 10 %"),
+    ),
     "no reporter": (
         guard_without_reporter,
         ("its Meter has no UsageReporter", "with UsageReporter(meter, hub, namespace=...)"),

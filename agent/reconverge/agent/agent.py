@@ -65,6 +65,7 @@ from reconverge.runtime.process import register
 from reconverge.settings import (
     AgentSettings,
     check_lease,
+    check_seconds,
     check_slot_lease,
     checked_clock,
     checked_pace,
@@ -780,7 +781,9 @@ class Agent(TakesArgumentsOnly):
         In the event loop of an `async with agent` block, `stop` returns at once; the end of the block waits instead.
         Decisions stay possible, and the next decision starts exchanges again, under a new node name.
         """
-        self._lifecycle.stop(self._settings.stop_timeout if timeout is None else in_seconds(timeout))
+        timeout_s = self._settings.stop_timeout if timeout is None else in_seconds(timeout)
+        check_seconds("timeout", timeout_s, 0.0, 3600.0)
+        self._lifecycle.stop(timeout_s)
 
     def __enter__(self) -> Self:
         self._lifecycle.in_a_block()
@@ -877,7 +880,9 @@ class Agent(TakesArgumentsOnly):
             HubUnavailable: the hub does not answer, does not permit a search, or cannot erase anything. The order
                 stays; repeat the call.
         """
-        return await self._erasing.forget(plain_identity(identity), self._lifecycle, wait_s=in_seconds(wait))
+        wait_s = in_seconds(wait)
+        check_seconds("wait", wait_s, 0.0, 3600.0)
+        return await self._erasing.forget(plain_identity(identity), self._lifecycle, wait_s=wait_s)
 
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:
         """Registers a bound method to be called whenever an identity is erased, as long as the method's object lives.

@@ -36,6 +36,7 @@ from reconverge.limiter.faces.rate_limiter import RateLimiter
 from reconverge.limiter.faces.slot_limiter import SlotLimiter
 from reconverge.limiter.long_keys import fitting
 from reconverge.limiter.slots import Slot
+from reconverge.limiter.waiting.waiters import checked_room
 from reconverge.runtime.log_throttle import LoggedOnce
 from reconverge.usage.meter import Meter
 
@@ -91,6 +92,7 @@ def limited(
     asks_s = within_s((ASK if agent is None else agent.in_doubt) if in_doubt is None else in_doubt)
     meter = checked_meter(meter)
     _check_functions(key=key, cost=cost)
+    checked_room(max_queue)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         unapplied.detach()

@@ -11,6 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from reconverge.settings import check_seconds
+
+PAUSE_MAX_S: Final = 86_400.0
+
 
 class NumberFields(NamedTuple):
     """The names of the fields with the numbers of one quota."""
@@ -57,6 +61,9 @@ class Server:
     stops_all: tuple[RefusalMark, ...] = ()
     stops_operation: tuple[RefusalMark, ...] = ()
     operation_parts: int | None = None
+
+    def __post_init__(self) -> None:
+        check_seconds("pause_s", self.pause_s, 0.0, PAUSE_MAX_S)
 
     def __repr__(self) -> str:
         return f"<Server {self.name}>"

@@ -28,6 +28,7 @@ from typing import Final
 
 from reconverge.hub.usage import REGISTERS, SKETCHES_MAX
 from reconverge.runtime.locks import new_lock
+from reconverge.settings import check_count
 
 ERROR: Final = 1.04 / REGISTERS**0.5
 """The standard error of a large estimate, as a fraction of the estimate."""
@@ -49,6 +50,7 @@ class AddressBook:
     """
 
     def __init__(self, *, identities_max: int = SKETCHES_MAX) -> None:
+        check_count("identities_max", identities_max)
         self._identities_max = identities_max
         self._lock = new_lock()
         self.secret = token_bytes(SECRET_BYTES)
@@ -127,6 +129,7 @@ class AddressBook:
 
     def unusual(self, *, least: int = MANY) -> dict[str, int]:
         """Returns the identities with estimates of at least `least` addresses, with the estimates, highest first."""
+        check_count("least", least)
         with self._lock:
             sketches = {identity: bytes(each) for identity, each in self._registers.items()}
         return unusual_of(sketches, least=least)

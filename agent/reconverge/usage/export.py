@@ -36,13 +36,15 @@ from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.port import UsageLedger
 from reconverge.hub.usage import HOUR, PAGES, ExportLease, ExportMarks, Period, Retention, UsageEvent
 from reconverge.runtime.log_throttle import LoggedOnce
-from reconverge.usage.periods import checked_kind, period_at
+from reconverge.settings import check_seconds
+from reconverge.usage.periods import checked_kept, checked_kind, period_at
 from reconverge.usage.reading import checked_ledger
 
 logger = logging.getLogger("reconverge")
 
 GRACE_S: Final = 60.0
 """The seconds between the end of a period and its export: time for several reports of each node."""
+GRACE_MAX_S: Final = 31 * 86_400.0
 LEASE_S: Final = 60.0
 """The lease of an exporter in seconds, from its last renewal; at the end of a run the exporter gives it back."""
 HOST_MAX: Final = 64
@@ -94,8 +96,7 @@ class Exporter:
         kept: Retention | None = None,
     ) -> None:
         grace_s = in_seconds(grace)
-        if not grace_s >= 0:
-            raise InvalidSetting("grace", grace, "must be a number of seconds of at least 0")
+        check_seconds("grace", grace_s, 0.0, GRACE_MAX_S)
         given: object = deliver
         if not callable(given):
             problem = "is no function; write one that takes the events and delivers them, such as a coroutine function"
@@ -104,7 +105,7 @@ class Exporter:
         self._deliver = deliver
         self._kind = checked_kind(period)
         self._grace_s = grace_s
-        self._kept = int(getattr(kept or Retention(), self._kind))
+        self._kept = int(getattr(checked_kept(kept), self._kind))
         self._name = f"{socket.gethostname()[:HOST_MAX]}:{os.getpid()}:{token_hex(4)}"
         self._logged = LoggedOnce()
 

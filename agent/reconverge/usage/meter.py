@@ -22,11 +22,12 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from reconverge.clock import SECOND_NS, Clock, SystemClock
-from reconverge.errors import InvalidCost, InvalidKey, InvalidSetting, shown
+from reconverge.errors import InvalidCost, InvalidKey, shown
 from reconverge.hub.usage import OTHERS, Counts, UsageKey
 from reconverge.limit.limit import QUOTA_MAX
 from reconverge.runtime.locks import new_lock
 from reconverge.runtime.log_throttle import LoggedOnce
+from reconverge.settings import check_count
 from reconverge.usage.addresses import TEXT_MAX, AddressBook
 
 logger = logging.getLogger("reconverge")
@@ -74,8 +75,7 @@ class Meter:
 
     def __init__(self, clock: Clock | None = None, *, rows_max: int = ROWS_MAX, routes_max: int = ROUTES_MAX) -> None:
         for name, value in (("rows_max", rows_max), ("routes_max", routes_max)):
-            if type(value) is not int or value < 1:
-                raise InvalidSetting(name, value, "is not a whole number of at least 1")
+            check_count(name, value)
         self._wall_ns = (clock or SystemClock()).wall_ns
         self._rows_max = rows_max
         self._routes_max = routes_max
@@ -158,6 +158,8 @@ class Meter:
 
         If `add` was called for several limits of one request, `count` is the number of calls after the first.
         """
+        if type(count) is not int or not 0 <= count <= COST_MAX:
+            raise _wrong_cost(count)
         with self._lock:
             self._companions += count
 
@@ -168,8 +170,9 @@ class Meter:
 
         A request that was admitted and is refused afterwards has requests=-1, refused=1. Raises as `add` does.
         """
-        if type(cost) is not int or abs(cost) > COST_MAX:
-            raise _wrong_cost(cost)
+        for count in (cost, requests, refused):
+            if type(count) is not int or abs(count) > COST_MAX:
+                raise _wrong_cost(count)
         with self._lock:
             row = self._new_row(self._wall_ns() // MINUTE_NS, identity, limit, route)
             row[_COST] += cost
@@ -210,6 +213,8 @@ class Meter:
         for name in (identity, limit, route):
             if not isinstance(name, str) or "\0" in name:
                 raise InvalidKey(f"{shown(name)} cannot be counted as usage: names are text without NUL")
+        if not identity or not limit:
+            raise InvalidKey(f"{(identity, limit)} cannot be counted as usage: name the customer and the limit")
         if self._minutes and minute not in self._minutes:
             self._log_unreported()
         rows = self._minutes.setdefault(minute, {})

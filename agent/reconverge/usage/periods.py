@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from reconverge.arguments import checked_class
 from reconverge.errors import InvalidSetting, asked
 from reconverge.hub.usage import (
     DAY,
@@ -16,9 +17,11 @@ from reconverge.hub.usage import (
     MONTH,
     MONTHS,
     Period,
+    Retention,
     period_end_s,
     period_start_s,
 )
+from reconverge.settings import check_count
 
 __all__ = [
     "checked_kind",
@@ -46,6 +49,14 @@ def checked_kind(kind: object) -> str:
     if kind not in KINDS:
         raise InvalidSetting("period", kind, f"is none of {', '.join(KINDS)}{asked(kind, KINDS)}{EARLIER}")
     return str(kind)
+
+
+def checked_kept(kept: Retention | None) -> Retention:
+    """Returns how many periods hubs keep; None means the default. Raises InvalidSetting for a number below 1."""
+    kept = Retention() if kept is None else checked_class("kept", kept, Retention, "write kept=Retention(day=400)")
+    for name, value in kept._asdict().items():
+        check_count(f"kept.{name}", value)
+    return kept
 
 
 def period_at(kind: str, at_s: float) -> Period:

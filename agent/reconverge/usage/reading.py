@@ -10,6 +10,7 @@ from reconverge.arguments import checked_class
 from reconverge.errors import InvalidSetting
 from reconverge.hub.port import AddressLedger, UsageHub, UsageLedger
 from reconverge.hub.usage import HOUR, NOTHING, PAGES, Counts, NodeLoad, Period, UsageKey, shard_of
+from reconverge.settings import check_count
 from reconverge.usage.addresses import MANY, unusual_of
 
 FIELDS: Final = UsageKey._fields
@@ -87,6 +88,7 @@ async def top(
     """
     if by not in Counts._fields:
         raise InvalidSetting("by", by, f"is none of {', '.join(Counts._fields)}")
+    check_count("most", most)
     place = Counts._fields.index(by)
     found = await totals(ledger, period, by=("identity",), limit=limit)
     largest: Callable[[tuple[UsageKey, Counts]], int] = lambda each: each[1][place]  # noqa: E731  # typed
@@ -105,6 +107,7 @@ async def from_many_addresses(ledger: UsageLedger, hour: Period, *, least: int =
         HubUnavailable: the hub does not answer.
     """
     found: object = checked_ledger(ledger, "from_many_addresses")
+    check_count("least", least)
     checked_period(hour)
     if not isinstance(found, AddressLedger):
         problem = "is of a hub that cannot merge the addresses of nodes; read each node's own in UsageReporter.stats()"

@@ -31,7 +31,7 @@ from typing import Any, Final, Self
 
 from reconverge.arguments import checked_class, with_advice
 from reconverge.clock import Clock, Seconds, SystemClock, in_seconds
-from reconverge.errors import HubUnavailable, InvalidSetting
+from reconverge.errors import HubUnavailable
 from reconverge.hub.fallback.opening import open_hubs
 from reconverge.hub.port import Hub, UsageHub, Working
 from reconverge.hub.registry import Credentials, HubSettings
@@ -39,9 +39,11 @@ from reconverge.hub.usage import Counts, Period, Retention, UsageKey
 from reconverge.runtime import process
 from reconverge.runtime.event_loop import ThreadEventLoop
 from reconverge.runtime.threads import Latch, Section, WakeEvent, start_thread, thread_id
+from reconverge.settings import check_seconds
 from reconverge.usage.driver import UsageDriver
 from reconverge.usage.erasing import UsageErasing
 from reconverge.usage.meter import Meter
+from reconverge.usage.periods import checked_kept
 from reconverge.usage.reading import checked_period
 
 logger = logging.getLogger("reconverge")
@@ -51,6 +53,7 @@ INTERVAL_S: Final = 10.0
 INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 3600.0
 TIMEOUT_S: Final = 2.0
+TIMEOUT_MIN_S: Final = 0.001
 STOP_S: Final = 5.0
 LOOK_S: Final = 0.1
 """The most seconds until a thread notices `stop`, while the hub has work to do in the thread's event loop."""
@@ -140,10 +143,8 @@ class UsageReporter:
         clock: Clock | None = None,
     ) -> None:
         interval_s, timeout_s = in_seconds(interval), in_seconds(timeout)
-        if not INTERVAL_MIN_S <= interval_s <= INTERVAL_MAX_S:
-            raise InvalidSetting("interval", interval, f"is not from {INTERVAL_MIN_S} to {INTERVAL_MAX_S} seconds")
-        if not 0 < timeout_s <= INTERVAL_MAX_S:
-            raise InvalidSetting("timeout", timeout, f"is not above 0 and up to {INTERVAL_MAX_S} seconds")
+        check_seconds("interval", interval_s, INTERVAL_MIN_S, INTERVAL_MAX_S)
+        check_seconds("timeout", timeout_s, TIMEOUT_MIN_S, INTERVAL_MAX_S)
         self.meter = checked_class("meter", meter, Meter, "write UsageReporter(meter, hub)")
         meter.unstarted = True
         meter.reported_in = namespace
@@ -161,7 +162,7 @@ class UsageReporter:
             clock=self._clock,
             timeout_s=timeout_s,
             hub_name=opened.name,
-            kept=kept or Retention(),
+            kept=checked_kept(kept),
             node=node,
             orders=self._orders,
         )
@@ -207,14 +208,16 @@ class UsageReporter:
     def stop(self, timeout: Seconds = STOP_S) -> None:
         """Reports all counts to the hub, and stops; waits for at most `timeout` seconds.
 
-        A report that takes longer goes on in the background, as long as the process lives.
+        A report that takes longer goes on in the background, as long as the process lives. Raises InvalidSetting.
         """
+        timeout_s = in_seconds(timeout)
+        check_seconds("timeout", timeout_s, 0.0, INTERVAL_MAX_S)
         self._wanted = False
         thread = self._thread
         if thread is None or thread.ended.open or thread.thread_id == thread_id():
             return
         thread.waker.wake()
-        ended = thread.ended.wait(in_seconds(timeout))
+        ended = thread.ended.wait(timeout_s)
         unreported = self._driver.reports.unreported
         if unreported or not ended:
             beside = "" if ended else "; it is still being reported"

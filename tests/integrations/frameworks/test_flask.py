@@ -466,10 +466,6 @@ def test_a_limit_without_parentheses_says_so(app: flask.Flask, agent: Agent) -> 
         ask_wsgi(app, "/5")
 
 
-def hello(*_: object) -> str:
-    return "hello"
-
-
 def test_default_limits_without_an_application_are_told_of(
     app: flask.Flask, agent: Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -486,7 +482,11 @@ def test_default_limits_without_an_application_are_told_of(
 def test_limited_views_without_an_application_are_told_of(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
     """A limited view refuses by itself, but only `init_app` lets it add fields and settle. So with a class of views."""
     limits = Limits(agent=agent)
-    for name, view in [("function", hello), ("class", type("Page", (MethodView,), {"get": hello}).as_view("page"))]:
+
+    class Page(MethodView):
+        get = staticmethod(hello)
+
+    for name, view in [("function", hello), ("class", Page.as_view("page"))]:
         app = flask.Flask(name)
         app.add_url_rule("/", view_func=limits.limit("2/hour", name=name)(view))
         assert [200, 200, 429] == statuses(ask_wsgi(app, times=3))

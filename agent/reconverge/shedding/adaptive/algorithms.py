@@ -182,9 +182,9 @@ class Aimd:
         timeout: float = 5.0,
     ) -> None:
         self._exact, self._least, self._most = checked_limits(initial, min_limit, max_limit)
-        if not isinstance(backoff, int | float) or not 0.5 <= backoff < 1:
+        if isinstance(backoff, bool) or not isinstance(backoff, int | float) or not 0.5 <= backoff < 1:
             raise InvalidSetting("backoff", backoff, "must be at least 0.5 and less than 1")
-        if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
             raise InvalidSetting("timeout", timeout, "must be a number of seconds above zero")
         self._backoff = backoff
         self._timeout_ns = round(timeout * 1e9)
@@ -296,11 +296,11 @@ class Gradient2(Probing):
         probe_windows: int = PROBE_WINDOWS,
     ) -> None:
         super().__init__(initial, min_limit, max_limit, probe_windows)
-        if not isinstance(tolerance, int | float) or not 1 <= tolerance < math.inf:
+        if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 1 <= tolerance < math.inf:
             raise InvalidSetting("tolerance", tolerance, "must be a number of at least 1")
         if isinstance(queue, bool) or not isinstance(queue, int) or queue < 1:
             raise InvalidSetting("queue", queue, "must be a whole number of at least 1")
-        if not isinstance(smoothing, int | float) or not 0 < smoothing <= 1:
+        if isinstance(smoothing, bool) or not isinstance(smoothing, int | float) or not 0 < smoothing <= 1:
             raise InvalidSetting("smoothing", smoothing, "must be above 0 and at most 1")
         self._tolerance = tolerance
         self._queue = queue

@@ -84,7 +84,7 @@ class Gains:
     def __post_init__(self) -> None:
         for name in ("kp", "ki", "kd", "smoothing_s"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
                 raise InvalidSetting(name, value, "must be a number of zero or more")
         if self.ki == 0:
             raise InvalidSetting("ki", 0, "must be more than zero, or the pressure would never reach its target")
