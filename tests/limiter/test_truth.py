@@ -111,6 +111,17 @@ def test_a_result_is_compared_with_no_truth_and_ordered_beside_no_number(agent: 
         _ = made < "x"
 
 
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_not_awaited_has_neither_block_nor_result(agent: Agent, method: str) -> None:
+    """An attribute of the decision, or a block, shows the missing `await`, not a class of the inside."""
+    made: Any = METHODS[method](agent)
+    with pytest.raises(AttributeError, match=r"write await, as in: \(await .*\.\.\.\)\)\.allowed"):
+        _ = made.allowed
+    with pytest.raises(TypeError, match="write await, as in: async with await"), made:
+        pass
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("method", METHODS)
 def test_what_was_not_awaited_is_compared_with_no_truth(agent: Agent, method: str) -> None:

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+NOTHING_YET: Final = "has decided nothing before it is awaited; write await, as in"
 
 
 class Undecided(Coroutine[Any, Any, T]):
@@ -46,12 +47,17 @@ class Undecided(Coroutine[Any, Any, T]):
         def __aenter__(self) -> NoReturn:
             raise self._undecided("async with await")
 
-        __aexit__ = __aenter__
+        __enter__ = __exit__ = __aexit__ = __aenter__
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raises AttributeError, which names the missing `await`, for an attribute that the result may have."""
+            called = getattr(self._coroutine, "__qualname__", "this coroutine")
+            raise AttributeError(f"{called}() {NOTHING_YET}: (await {called}(...)).{name}", name=name, obj=self)
 
     def _undecided(self, words: str) -> TypeError:
         self._coroutine.close()
         name = getattr(self._coroutine, "__qualname__", "this coroutine")
-        return TypeError(f"{name}() has decided nothing before it is awaited; write await, as in: {words} {name}(...)")
+        return TypeError(f"{name}() {NOTHING_YET}: {words} {name}(...)")
 
     def __eq__(self, other: object) -> bool:
         return bool(self) if isinstance(other, bool) else self is other
