@@ -1,8 +1,8 @@
 """Recognises a process that a server or a pool has started as one of several alike, none of which sees the others."""
 
-# A child process alone says nothing: a supervisor that restarts a server on a change has one child at a time. So only
-# the programs that know how many processes they start are asked: servers by their settings, which they keep in the
-# process, and pools by what they give to their workers.
+# A child process alone says nothing: a supervisor that restarts a server on a change has one child at a time. So
+# servers are asked by their settings, which they keep in the process, and pools by what they give to their workers.
+# Any other child has others if it is not the first one of its parent, unless a supervisor has started it.
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any, Final
 POOL: Final = "multiprocessing.pool"
 EXECUTOR: Final = "concurrent.futures.process"
 """The modules of the functions that the workers of a `Pool` and of a `ProcessPoolExecutor` run."""
+SUPERVISORS: Final = frozenset({"granian", "watchfiles"})
+"""Packages that start a child anew when files change, so that its number says nothing of others."""
 TASKS_MAX: Final = 4
 """The index, among a `Pool`'s arguments of that function, of the number of tasks after which a worker is replaced."""
 
@@ -36,6 +38,9 @@ def one_of_several() -> str | None:
         # The queue of calls has room for one call more than there are workers.
         room = getattr(next(iter(process._args), None), "_maxsize", 0)  # noqa: SLF001  # nothing public tells it
         return f"one of up to {room - 1} workers of a ProcessPoolExecutor" if room > 2 else None
+    number = next(reversed(process._identity), 0)  # noqa: SLF001  # nothing public tells it
+    if number > 1 and module.partition(".")[0] not in SUPERVISORS:
+        return f"number {number} of those that its parent has started by multiprocessing"
     return _of_gunicorn() if "gunicorn.arbiter" in sys.modules else None
 
 

@@ -54,6 +54,22 @@ if __name__ == "__main__":
 """
 
 
+CHILDREN = """
+import multiprocessing
+from reconverge import Agent
+login = Agent("memory://").limit("login", "9/minute")
+def work():
+    login.allow("ada")
+if __name__ == "__main__":
+    spawning = multiprocessing.get_context("spawn")
+    children = [spawning.Process(target=work) for _ in range({size})]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+"""
+
+
 def _asked(port: int) -> int | None:
     connection = HTTPConnection("127.0.0.1", port, timeout=PROCESS_S_MAX)
     try:
@@ -127,6 +143,24 @@ def test_a_worker_of_a_pool_that_counts_alone_says_so(pool: str, size: int, othe
 
     assert f"{[True] * size}" == done.stdout.strip(), done.stderr
     assert (others is not None) == (APART in done.stderr), done.stderr
+    assert others is None or others in done.stderr
+
+
+@pytest.mark.parametrize(("size", "others"), [(2, "is number 2 of those that its parent has started"), (1, None)])
+def test_a_child_that_counts_alone_beside_another_says_so(size: int, others: str | None, tmp_path: Path) -> None:
+    """The first one may be the only one."""
+    (tmp_path / "program.py").write_text(CHILDREN.format(size=size))
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=_paths(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S_MAX,
+        check=False,
+    )
+
+    assert int(others is not None) == done.stderr.count(APART), done.stderr
     assert others is None or others in done.stderr
 
 
