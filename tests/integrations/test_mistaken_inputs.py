@@ -124,6 +124,13 @@ class OnRefused(SilentHooks):
         """Is never called."""
 
 
+class HookWithoutEvent(SilentHooks):
+    """Its method does not take the event."""
+
+    def refused(self) -> None:  # type: ignore[override]
+        """Would raise TypeError at each event."""
+
+
 class WaitingHook(SilentHooks):
     """Its method is a coroutine function."""
 
@@ -290,6 +297,10 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
     "hook that waits": (
         lambda: Agent("memory://").add_hooks(WaitingHook()),
         ("WaitingHook.refused", "is a coroutine function, which nothing awaits", "write a plain one"),
+    ),
+    "hook without its event": (
+        lambda: Agent("memory://").add_hooks(HookWithoutEvent()),
+        ("HookWithoutEvent.refused", "is called with the event", "write def refused(self, event)"),
     ),
     "hook that is a function": (
         lambda: Agent("memory://").add_hooks(_any(print)),

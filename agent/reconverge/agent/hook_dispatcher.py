@@ -60,7 +60,7 @@ def _check_names(hooks: object) -> None:
 
 
 def _check_methods(hooks: object) -> None:
-    """Raises InvalidSetting if `hooks` lacks an event's method, or has a coroutine function in place of one."""
+    """Raises InvalidSetting if `hooks` lacks an event's method, or has one that cannot be called with an event."""
     lacking = [name for name in KNOWN if not callable(getattr(hooks, name, None))]
     if lacking:
         problem = f"has no method {lacking[0]}(); pass an object of a class that inherits SilentHooks"
@@ -72,6 +72,19 @@ def _check_methods(hooks: object) -> None:
             )
             advice = "which may call asyncio.run_coroutine_threadsafe(coroutine, loop)"
             raise InvalidSetting("hooks", f"{type(hooks).__name__}.{name}", f"{problem}, {advice}")
+        if not _takes_one(getattr(hooks, name)):
+            problem = f"is called with the event, and takes others; write def {name}(self, event)"
+            raise InvalidSetting("hooks", f"{type(hooks).__name__}.{name}", problem)
+
+
+def _takes_one(method: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(method).bind(None)
+    except ValueError:  # some callables of other languages have none
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 class WatchedAgent(Protocol):
