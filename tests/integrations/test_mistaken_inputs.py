@@ -298,6 +298,10 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: Agent("memory://").add_hooks(WaitingHook()),
         ("WaitingHook.refused", "is a coroutine function, which nothing awaits", "write a plain one"),
     ),
+    "dependency that was not made": (
+        lambda: FastAPI().get("/", dependencies=[Depends(FastapiLimits("memory://").shared_limit)])(where),
+        ("makes dependencies, but is not one itself", "write Depends(limits.shared_limit('5/minute', 'scope'))"),
+    ),
     "hook without its event": (
         lambda: Agent("memory://").add_hooks(HookWithoutEvent()),
         ("HookWithoutEvent.refused", "is called with the event", "write def refused(self, event)"),

@@ -157,7 +157,7 @@ class Limits(LimitsOfApp):
         return asked.dependency
 
     @with_advice(OF_LIMITS)
-    def limit(self, limits: RuleLimits, **settings: Unpack[RuleSettings]) -> Dependency:
+    def limit(self, limits: Annotated[RuleLimits, NoParameter("limits.limit")], **settings: Unpack[RuleSettings]) -> Dependency:
         """Returns a dependency, as calling this object does. In other frameworks, `limit` returns a decorator."""
         return self(limits, **settings)
 
@@ -222,7 +222,12 @@ class Limits(LimitsOfApp):
         return self._misuse.noted(SocketMessages(self.guard, declared, checked_close_code(close_code)))
 
     @with_advice(SCOPE)
-    def shared_limit(self, limits: RuleLimits, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
+    def shared_limit(
+        self,
+        limits: Annotated[RuleLimits, NoParameter("limits.shared_limit", "'5/minute', 'scope'")],
+        scope: str,
+        **settings: Unpack[UnscopedSettings],
+    ) -> Dependency:
         """Returns a dependency for routes that share a count under the name of their `scope`."""
         check_shared(scope)
         return self(limits, scope=scope, **settings)

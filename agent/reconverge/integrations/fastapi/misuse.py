@@ -291,9 +291,16 @@ def _asked(dependant: Any) -> Iterator[Callable[..., Any]]:
 
 
 class NoParameter:
-    """An annotation that makes FastAPI raise InvalidSetting for `Depends(limits)`, without a limit in parentheses."""
+    """An annotation that makes FastAPI raise InvalidSetting for `Depends(limits)`, without a limit in parentheses.
+
+    `called` is the name of what stands in place of `limits`, and `arguments` what to write in its parentheses.
+    """
+
+    def __init__(self, called: str = "limits", arguments: str = "'5/minute'") -> None:
+        self._called = called
+        self._arguments = arguments
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> NoReturn:
-        raise InvalidSetting(
-            "Depends", "limits", "makes dependencies, but is not one itself; write Depends(limits('5/minute'))"
-        )
+        write = f"Depends({self._called}({self._arguments}))"
+        problem = f"makes dependencies, but is not one itself; write {write}"
+        raise InvalidSetting("Depends", self._called, problem)
