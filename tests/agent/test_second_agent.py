@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,20 @@ def test_an_agent_without_a_hub_that_one_line_makes_again_and_again_is_told_of(
     (said,) = caplog.messages
     assert "test_second_agent.py, line" in said
     assert "has made an agent of memory:// with the limit 'each-call' 3 times, and each counts alone" in said
+
+
+def test_the_line_that_is_told_of_has_made_the_agents(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their limits may be declared in a framework, which makes the middleware."""
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    framework: dict[str, Any] = {}
+    exec(compile("def declare(agent): agent.limit('elsewhere', '2/minute')", "framework.py", "exec"), framework)  # noqa: S102  # the file of a line
+    for _ in range(ANEW):
+        framework["declare"](Agent("memory://"))
+
+    assert "test_second_agent.py, line" in caplog.text
+    assert "framework.py" not in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child only decides, and leaves

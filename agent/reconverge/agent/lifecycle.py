@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,7 +19,7 @@ from typing import Final, TypeVar
 
 from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
-from reconverge.agent.notice import AgentInUse, log_forked, log_made_anew, log_one_of_several
+from reconverge.agent.notice import AgentInUse, callers_place, log_forked, log_made_anew, log_one_of_several
 from reconverge.clock import Clock, ManualClock, Seconds, in_seconds
 from reconverge.errors import EventletPatched, HubUnavailable, WrongMoment
 from reconverge.exchange.driver import ExchangeDriver
@@ -82,6 +83,9 @@ class Lifecycle:
         """Whether it was logged that a request came after a stop, as one does each time if each request stops it."""
         self._serves = not isinstance(clock, ManualClock)
         """False for an agent of a test or a simulation, which may well have several in one process."""
+        self._made_at = callers_place(inspect.currentframe()) if self.hub_name == f"{MEMORY}://" else None
+        """The file and line of the program that have made an agent of memory://; None for other agents. Its limits may
+        be declared elsewhere, as by a framework that makes the middleware."""
         if self._kernel.alone and self._serves:
             self._look_for_others()
         self.begin()
@@ -117,8 +121,8 @@ class Lifecycle:
     def has_declared(self, name: str) -> None:
         """Notes that the agent has a new limit; warns of one that is made anew in each call."""
         alone = self._kernel.alone and self._serves
-        if alone and self._in_use is not None and self.hub_name == f"{MEMORY}://":
-            log_made_anew(name)
+        if alone and self._in_use is not None and self._made_at is not None:
+            log_made_anew(self._made_at, name)
 
     def _look_for_others(self) -> None:
         """Notes whether this process is one of several alike, where each counts alone; logged when it decides."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +34,7 @@ ANEW: Final = 3
 PLACES_MAX: Final = 1000
 """The most places in a program, each with a limit, that are counted; further places are not looked at."""
 _made: Final = dict[tuple[tuple[str, int], str], int]()
-"""How many agents of memory:// have got a limit at a place, by file, line and the limit's name."""
+"""How many agents of memory:// that were made at a place have got a limit, by file, line and the limit's name."""
 
 
 def log_installation() -> None:
@@ -89,13 +88,13 @@ class AgentInUse:
         self._unstopped.get((os.getpid(), self._hub_name, self._namespace), set()).discard(self._number)
 
 
-def log_made_anew(name: str) -> None:
-    """Logs once that a line of the program has declared a limit of several agents of memory://, each of which is new.
+def log_made_anew(made_at: tuple[str, int], name: str) -> None:
+    """Logs once that a line of the program has made several agents of memory://, each of which has got the same limit.
 
     In a call it makes an agent each time, which has counted nothing. A test makes agents of its own, too: while one of
     pytest runs, nothing is logged.
     """
-    place = (_callers_place(inspect.currentframe()), name)
+    place = (made_at, name)
     if "PYTEST_CURRENT_TEST" in os.environ or (len(_made) >= PLACES_MAX and place not in _made):
         return
     _made[place] = _made.get(place, 0) + 1
@@ -110,7 +109,7 @@ def log_made_anew(name: str) -> None:
         )
 
 
-def _callers_place(frame: FrameType | None) -> tuple[str, int]:
+def callers_place(frame: FrameType | None) -> tuple[str, int]:
     """Returns the file and line of the innermost frame that is not this package's."""
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "reconverge":
         frame = frame.f_back

@@ -157,7 +157,9 @@ class Limits(LimitsOfApp):
         return asked.dependency
 
     @with_advice(OF_LIMITS)
-    def limit(self, limits: Annotated[RuleLimits, NoParameter("limits.limit")], **settings: Unpack[RuleSettings]) -> Dependency:
+    def limit(
+        self, limits: Annotated[RuleLimits, NoParameter("limits.limit")], **settings: Unpack[RuleSettings]
+    ) -> Dependency:
         """Returns a dependency, as calling this object does. In other frameworks, `limit` returns a decorator."""
         return self(limits, **settings)
 
