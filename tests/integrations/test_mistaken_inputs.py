@@ -743,6 +743,7 @@ FILES: dict[str, tuple[str, str, Words]] = {
     "duration": ("a.toml", "sync_interval = '100ms'\n", ("line 1", "sync_interval", "not '100ms'", "write 0.1")),
     "parent": ("a.toml", "[limits.a]\nlimit = '5/s'\nparent = 'b'\n", ("line 3", "'b'", "declared above; add one")),
     "marks": ("a.toml", "[limits]\nlogin = 5/minute\n", ("line 2", "quotation marks, as in login = '5/minute'")),
+    "tab": ("a.yaml", "limits:\n\tlogin: 5/minute\n", ("line 2", "indent with spaces, not with a tab")),
     "ending": ("a.ini", "[limits]\nlogin = 5/minute\n", ("a.ini", ".toml")),
 }
 PLANS = "plans:\n  free:\n    limits:\n      {}\nunknown: free\n"
@@ -988,6 +989,13 @@ def test_a_wrong_file_of_settings_is_corrected(what: str, tmp_path: Path, caplog
     (tmp_path / name).write_text(text)
 
     assert [] == lacking(told(lambda: load(tmp_path / name), caplog), words)
+
+
+def test_a_file_of_settings_in_another_encoding_is_corrected(tmp_path: Path) -> None:
+    """Windows writes UTF-16."""
+    (tmp_path / "a.toml").write_text("hub = 'memory://'", "utf-16")
+    with pytest.raises(ValueError, match=r"cannot be read: .*; save it as UTF-8"):
+        load(tmp_path / "a.toml")
 
 
 def test_a_directory_in_place_of_a_file_of_settings_is_named(tmp_path: Path) -> None:

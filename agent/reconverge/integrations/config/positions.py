@@ -130,6 +130,8 @@ class Source:
             mark, character = getattr(error, "problem_mark", None), getattr(error, "position", None)
             line = None if mark is None else mark.line + 1
             problem = f"is not YAML: {getattr(error, 'problem', None) or error}"
+            if "'\\t'" in problem:
+                problem += "; indent with spaces, not with a tab"
             if isinstance(character, int):  # a character that YAML forbids
                 line, problem = self._line_at(character), "is not YAML: has a control character"
             raise InvalidConfiguration(self.name, problem, line=line) from None
@@ -308,7 +310,7 @@ def _text_of(path: Path, characters_max: int) -> str:
         text = written.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = written.count(b"\n", 0, error.start) + 1
-        raise InvalidConfiguration(path.name, f"cannot be read: {error}", line=line) from error
+        raise InvalidConfiguration(path.name, f"cannot be read: {error}; save it as UTF-8", line=line) from error
     if len(text) > characters_max:
         raise InvalidConfiguration(path.name, f"has more than {characters_max} characters; shorten it")
     return text.replace("\r\n", "\n").replace("\r", "\n")
