@@ -69,7 +69,7 @@ MEANT = {
 """By parameter, the values of WRONG that are right there."""
 
 
-def _agent() -> Agent:
+def _agent() -> Any:
     return Agent("memory://", sigterm=False)
 
 
@@ -87,6 +87,12 @@ def _one() -> int:
 
 def _ledger() -> Any:
     return MemoryHub().usage
+
+
+def _with_all(**given: object) -> Any:
+    """Returns a `Limit` with these fields, and a quota and a window."""
+    fields: dict[str, Any] = {"quota": 10, "window": 60.0} | given
+    return Limit(**fields)
 
 
 def _all(of: Call, *names: str, kind: str = "") -> dict[str, Call]:
@@ -116,9 +122,7 @@ CALLS: dict[str, dict[str, Call]] = {
         lambda **given: _agent().concurrency("render", **{"limit": 5} | given),
         *("limit", "lease", "max_overshoot", "cold_allowance", "sync_interval"),
     ),
-    "Limit": _all(
-        lambda **given: Limit(**{"quota": 10, "window": 60.0} | given), "quota", "window", "soft", "max_debt"
-    ),
+    "Limit": _all(_with_all, "quota", "window", "soft", "max_debt"),
     "Limit of a bucket": _all(lambda **given: Limit(10, 60.0, "token-bucket", **given), "burst", "initial"),
     "Limit of slices": _all(lambda **given: Limit(10, 60.0, "sliding-slices", **given), "slices"),
     "Limit that warms up": _all(lambda **given: Limit(10, 60.0, "smooth-warming-up", **given), "warmup"),
