@@ -13,7 +13,7 @@ import functools
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from reconverge.agent.agent import Agent
 from reconverge.arguments import NAMELESS, with_advice
@@ -24,7 +24,7 @@ from reconverge.integrations.asgi.routes import routes_of
 from reconverge.integrations.asgi.scope_keys import in_scope, part_in_scope
 from reconverge.integrations.asgi.sending import App, Decided, Receive, Scope, Send, serve_deciding
 from reconverge.integrations.fastapi.messages import SocketMessages
-from reconverge.integrations.fastapi.misuse import Dependency, Misuse, NoParameter, depends_on
+from reconverge.integrations.fastapi.misuse import Dependency, Misuse, OfCall, OfLimit, OfShared, depends_on
 from reconverge.integrations.fastapi.openapi import describe_refusals
 from reconverge.integrations.web.bound_rule import Declared, FoundKey, quotas_of_fixed
 from reconverge.integrations.web.guard import Guard
@@ -116,7 +116,7 @@ class Limits(LimitsOfApp):
         self._misuse = Misuse()
 
     @with_advice(OF_LIMITS)
-    def __call__(self, limits: Annotated[RuleLimits, NoParameter()], **settings: Unpack[RuleSettings]) -> Dependency:
+    def __call__(self, limits: OfCall, **settings: Unpack[RuleSettings]) -> Dependency:
         """Returns a dependency that admits or refuses requests. Its value is the `Outcome`.
 
         See `Rule` for the settings.
@@ -157,9 +157,7 @@ class Limits(LimitsOfApp):
         return asked.dependency
 
     @with_advice(OF_LIMITS)
-    def limit(
-        self, limits: Annotated[RuleLimits, NoParameter("limits.limit")], **settings: Unpack[RuleSettings]
-    ) -> Dependency:
+    def limit(self, limits: OfLimit, **settings: Unpack[RuleSettings]) -> Dependency:
         """Returns a dependency, as calling this object does. In other frameworks, `limit` returns a decorator."""
         return self(limits, **settings)
 
@@ -224,12 +222,7 @@ class Limits(LimitsOfApp):
         return self._misuse.noted(SocketMessages(self.guard, declared, checked_close_code(close_code)))
 
     @with_advice(SCOPE)
-    def shared_limit(
-        self,
-        limits: Annotated[RuleLimits, NoParameter("limits.shared_limit", "'5/minute', 'scope'")],
-        scope: str,
-        **settings: Unpack[UnscopedSettings],
-    ) -> Dependency:
+    def shared_limit(self, limits: OfShared, scope: str, **settings: Unpack[UnscopedSettings]) -> Dependency:
         """Returns a dependency for routes that share a count under the name of their `scope`."""
         check_shared(scope)
         return self(limits, scope=scope, **settings)

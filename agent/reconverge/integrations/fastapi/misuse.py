@@ -10,14 +10,14 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self, TypeAlias
 
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import holders_of
 from reconverge.integrations.fastapi.messages import BESIDE, MessagesBeside, SocketMessages
 from reconverge.integrations.web.outcome import Outcome
 from reconverge.integrations.web.request.keys import name_of_function, takes
-from reconverge.integrations.web.rules import Rule
+from reconverge.integrations.web.rules import Limits, Rule
 from reconverge.limiter.awaiting import Undecided
 from reconverge.runtime.log_throttle import LoggedOnce
 
@@ -304,3 +304,9 @@ class NoParameter:
         write = f"Depends({self._called}({self._arguments}))"
         problem = f"makes dependencies, but is not one itself; write {write}"
         raise InvalidSetting("Depends", self._called, problem)
+
+
+OfCall: TypeAlias = Annotated[Limits, NoParameter()]
+OfLimit: TypeAlias = Annotated[Limits, NoParameter("limits.limit")]
+OfShared: TypeAlias = Annotated[Limits, NoParameter("limits.shared_limit", "'5/minute', 'scope'")]
+"""The limits of each method that makes a dependency, and is none itself."""
