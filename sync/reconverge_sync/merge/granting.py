@@ -19,6 +19,10 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 # up to one request in nine refused. So a grant beyond a need stops at nine tenths of what is free (TAKEN_AT_ONCE); a
 # need itself is granted whole.
 #
+# A node whose requests ask gets no more at once than an equal part of what is free for each node that has yet to come
+# (`nodes` less those with a need), not even its need, but what waits now: the first request on a new key looks like a
+# surge, and with a need of all the capacity no second node could admit one. What it lacks then, its requests ask for.
+#
 # Asks are whole. What a node had to refuse because it did not fit into its allowance is its ask. Two nodes that ask for
 # 10 and get 6 each could both admit nothing, for ever. So the hub meets an ask whole or not at all, and the oldest one
 # first: it saves up what comes free for that ask (`LedgerCell.first`, `LedgerCell.reserved`), and grants none of it to
@@ -59,13 +63,15 @@ def grant(
     hub_us: int,
     lent: int,
     *,
+    nodes: int,
     small_allowances: bool,
     may_be_silent: bool,
 ) -> None:
     """Raises the node's allowances towards its share of all needs, by no more than is free.
 
     The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance of
-    the present window: in the base, with which the node begins the next one, it would outlast the loan.
+    the present window: in the base, with which the node begins the next one, it would outlast the loan. `nodes` is how
+    many nodes may receive requests for the key (`nodes_of`).
     `small_allowances` is true for windows that last longer than the node's lease, `may_be_silent` for windows during
     which the node may be silent about the key (`LimitRule.may_be_silent`).
     """
@@ -92,6 +98,9 @@ def grant(
             target = min(need + slack * (pool - needs) * share, most)
             if small_allowances:
                 target = min(target, headroom_max(need, pool))
+        if report.asks and nodes - cell.active > 1 and not rule.slots:
+            part = entry.allowance - used + max(0, ceil(free / (nodes - cell.active)))
+            target = min(target, max(part, report.waiting))
         # The used part of a window does not come back for an ask; slots do, so they are saved up for it.
         left = float(capacity) if rule.slots else pool
         if report.asked > 0 or target >= 1 or 0 < entry.ask <= left:

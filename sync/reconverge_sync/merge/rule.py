@@ -402,6 +402,7 @@ class LedgerShard:
                     rule,
                     hub_us,
                     lent,
+                    nodes=nodes_of(cell, self.live, batch.sequence),
                     small_allowances=small_allowances,
                     may_be_silent=rule.may_be_silent(batch),
                 )

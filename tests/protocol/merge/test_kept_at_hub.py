@@ -184,6 +184,22 @@ def test_a_key_that_would_be_asked_about_too_often_has_allowances(algorithm: str
     assert cell_of(bob).at_hub is not dear
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("quota", [100, 200, 1000])
+def test_nodes_that_come_one_after_another_to_a_new_key_each_find_an_equal_part(quota: int, algorithm: str) -> None:
+    """Of a quota that is not kept at the hub, too: one request of the first node takes nothing from the others."""
+    world = world_of(algorithm, quota=quota)
+
+    first = [asks(world, node, 1) for node in world.nodes]
+    rest = [
+        sum(node.table.allow("ada") for _ in range(quota // 10)) for node in world.nodes if not cell_of(node).at_hub
+    ]
+
+    assert [1] * len(world.nodes) == first
+    assert all(admitted >= quota // 10 for admitted in rest)
+    assert rest or quota == 100
+
+
 def test_a_paced_limit_has_allowances_as_ever() -> None:
     """A pace is a part of the rate, which goes with an allowance."""
     world = world_of("leaky-bucket")

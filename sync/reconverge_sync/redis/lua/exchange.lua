@@ -51,7 +51,7 @@ local FIXED, SLIDING, BUCKET, DATED, SLOTS -- from codec.py
 local CELLS_MAX -- from hub/json_codec.py
 local QUOTA_MAX -- from limit/limit.py
 local WINDOW_MAX_US, LEASE_MAX_US, INTERVAL_MAX_US, DEBT_MAX -- from merge/bounds.py
-local NEEDS_MAX, NEED_MAX_MILLI, SAID_MAX, RESET_AHEAD_MAX_US -- from merge/bounds.py
+local NEEDS_MAX, NEED_MAX_MILLI, SAID_MAX -- from merge/bounds.py
 local SWEEP_US, SCANNED_MAX, TURN -- from merge/rule.py
 
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
@@ -657,6 +657,7 @@ end
 
 -- Follows a reset that the report brings, unless it is impossibly far ahead.
 local function follow_reset()
+  local RESET_AHEAD_MAX_US -- from merge/bounds.py
   if report_reset_us > hub_us + RESET_AHEAD_MAX_US then report_reset_us = cell_reset_us end
   if report_reset_us > cell_reset_us then
     cell_reset_us, cell_previous, cell_debts, cell_fill_milli, cell_scanned_us = report_reset_us, 0, 0, 0, 0
@@ -906,6 +907,13 @@ local function take_counts(key)
   return used
 end
 
+-- How many nodes may receive requests for the key, including this one.
+local function nodes_of()
+  local NODES_MIN, JOINING -- from merge/asking.py
+  local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
+  return batch.sequence <= JOINING and max(nodes, 2) or nodes
+end
+
 local raise_base, grant
 do -- Lua allows a function 200 local variables
   local function raise(target, pool, used, free)
@@ -980,6 +988,11 @@ do -- Lua allows a function 200 local variables
           if target > headroom then target = headroom end
         end
       end
+      local to_come = nodes_of() - cell_active
+      if report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS and to_come > 1 and not rule.slots then
+        local most = max(entry_allowance - used + max(0, ceil(free / to_come)), (report_asked - ASKS) % FLOATS)
+        if target > most then target = most end
+      end
       local left = rule.slots and capacity or pool
       if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= left) then
         entry_allowance = entry_allowance + raise(target, left, used, free)
@@ -1015,9 +1028,8 @@ local hear_ask
 do -- Lua allows a function 200 local variables
   -- Whether the free capacity of the cell is too scarce to be granted to this node in advance, and stays at the hub.
   local function stays_at_hub()
-    local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, NODES_MIN, JOINING, CHEAP -- from merge/asking.py
-    local nodes = max(cell_active + 1, cell_last_demand == 0 and meta.live or min(meta.live, NODES_MIN))
-    if batch.sequence <= JOINING then nodes = max(nodes, 2) end
+    local SMALL, SMALL_BUCKET, TIGHT_FIXED, TIGHT, CHEAP -- from merge/asking.py
+    local nodes = nodes_of()
     if entry_base > 0 and rule.seals and (sliding or entry_sealed ~= 0) and hub_us < max(cell_learn_until_us, rule_learns_until_us) then nodes = max(nodes, 2) end
     if nodes < 2 or rule.overshoot_milli < 0 then return false end
     if (bucket and rule.quota or cell_capacity) * rule.interval_us > CHEAP * nodes * cell_unit * window_us then return false end
