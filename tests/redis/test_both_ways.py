@@ -79,6 +79,7 @@ QUESTIONS: Final[dict[str, Question]] = {
     "erasures": lambda hub: hub.erasures(0),
     "drop_keys": lambda hub: hub.drop_keys(0, [ASKED]),
     "erase": lambda hub: hub.erase(0, "grace", ["grace"]),
+    "evicts": lambda hub: hub.evicts(),
     "mark_keys": lambda hub: hub.mark_keys("mark", keep_s=60.0),
     "watch": lambda hub: hub.watch(keep_s=60.0),
     "watched_s": lambda hub: hub.watched_s(),

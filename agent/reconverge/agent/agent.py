@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar, overload
 from reconverge.agent.assembly import Parts, assemble, reader_of
 from reconverge.agent.environment import HUB, hub_as_said, log_variables
 from reconverge.agent.erasing import WAIT_S, Erasing, Forgotten, plain_identity
+from reconverge.agent.eviction_check import EvictionCheck
 from reconverge.agent.fleet_usage import FleetUsage, ask_fleet, fleet_usages
 from reconverge.agent.hook_dispatcher import HookDispatcher
 from reconverge.agent.hub_check import CHECK_S, RequiredHub
@@ -326,7 +327,8 @@ class Agent(TakesArgumentsOnly):
             self._lifecycle.followers.append(self._reader)
         if not self._kernel.alone:
             marks = KeyMarks(parts.hasher, parts.kernel, self._clock)
-            self._lifecycle.followers += (self._erasing, self._past_tiers, self._publishing, marks)
+            evictions = EvictionCheck(self._clock)
+            self._lifecycle.followers += (self._erasing, self._past_tiers, self._publishing, marks, evictions)
         register(self, sigterm=settings.sigterm and not self._kernel.alone)
 
     # ------------------------------------------------------------ limits

@@ -447,6 +447,21 @@ class KeyMarker(Protocol):
 
 
 @runtime_checkable
+class Evicting(Protocol):
+    """A hub on a server that may be set to evict keys when its memory runs short; not every hub need be one.
+
+    Promises: each failure is raised as `HubUnavailable`, also a lack of the right to ask.
+    """
+
+    async def evicts(self) -> str:
+        """Returns the setting by which the server may evict keys, as text; empty if it evicts none.
+
+        Raises HubUnavailable.
+        """
+        ...
+
+
+@runtime_checkable
 class SnapshotBoard(Protocol):
     """A hub that stores snapshots of nodes while a console is open; not every hub need be one.
 

@@ -52,6 +52,7 @@ from reconverge_sync.redis.contracts import (
     shard_of,
     was_swapped,
 )
+from reconverge_sync.redis.diagnosis.checks import KEEPS_ALL
 from reconverge_sync.redis.diagnosis.diagnose import RedisDiagnosis, RedisTarget
 from reconverge_sync.redis.errors import as_unavailable
 from reconverge_sync.redis.hints import RedisHints
@@ -311,6 +312,15 @@ class RedisHub:
     async def mark_keys(self, mark: str, *, keep_s: float, limit: str = "") -> str:
         reply = await self._call("EVAL", MARK_KEYS, 1, self._key(f"keymark:{limit}"), mark, _milliseconds(keep_s))
         return str(reply, "utf-8", "replace") if isinstance(reply, bytes) else mark
+
+    async def evicts(self) -> str:
+        reply = await self._call("INFO", "memory")
+        if isinstance(reply, bytes):  # the client of a thread that blocks reads no reply
+            lines = reply.decode("utf-8", "replace").splitlines()
+            reply = dict(line.partition(":")[::2] for line in lines)
+        found = reply if isinstance(reply, dict) else {}
+        policy, most = found.get("maxmemory_policy", KEEPS_ALL), int(found.get("maxmemory", 0))
+        return "" if policy == KEEPS_ALL or most == 0 else f"maxmemory-policy {policy} and maxmemory {most}"
 
     async def watch(self, *, keep_s: float) -> None:
         await self._board.watch(keep_s)
