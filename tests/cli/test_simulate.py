@@ -244,7 +244,7 @@ def test_a_recording_that_makes_no_sense_is_told_by_its_name(tmp_path: Path, rec
         ),
         (("--cost-max", "0"), "cost_max=0: must be at least 1"),
         (("--cost-max", "1001"), "cost_max=1001: is more than 1000/10s (sliding-window) can ever admit"),
-        (("--max-overshoot", "-1"), "max_overshoot=-1.0: must be 0 or more"),
+        (("--max-overshoot", "-1"), "max_overshoot=-1.0: must be a number of 0 or more"),
         (("--max-overshoot", "1", "--policy", "strict"), "max_overshoot=1.0: is for balanced, which is not simulated"),
         (("--plot", "run.pdf"), "plot='run.pdf': must end in .png or .html"),
         (("--plot", "nowhere/run.png"), "plot='nowhere/run.png': cannot be written: there is no such directory"),

@@ -460,7 +460,7 @@ def test_beside_shares_no_lasting_allowance_is_granted_of_a_loan() -> None:
     plain = CellReport(0, "ada", epoch, 0, 0, 0, 0, 0, 9000, 1, 9, 9000, 9, 0)
     other = Entry(epoch, 0, need_milli=9000)
 
-    grant(cell, "bob.0", other, plain, rule, 0, 6, small_allowances=False, may_be_silent=False)
+    grant(cell, "bob.0", other, plain, rule, 0, 6, nodes=1, small_allowances=False, may_be_silent=False)
 
     assert identity[-1] == "ada"
     assert entry.base + other.allowance <= 12

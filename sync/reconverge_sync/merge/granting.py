@@ -44,7 +44,7 @@ Part of the merge rule, so `exchange.lua` does the same in Redis.
 
 from __future__ import annotations
 
-from math import ceil, floor
+from math import ceil, floor, inf
 
 from reconverge.hub.headroom import headroom_max, is_plenty, overdraft_max, slack_kept
 from reconverge.hub.report import CellReport
@@ -71,17 +71,13 @@ def grant(
 
     The cell's sums must not contain the node's `entry` during the call. A `lent` amount raises only the allowance of
     the present window: in the base, with which the node begins the next one, it would outlast the loan. `nodes` is how
-    many nodes may receive requests for the key (`nodes_of`).
-    `small_allowances` is true for windows that last longer than the node's lease, `may_be_silent` for windows during
-    which the node may be silent about the key (`LimitRule.may_be_silent`).
+    many nodes may receive requests for the key (`nodes_of`). `small_allowances` is true for windows that last longer
+    than the node's lease, `may_be_silent` for those during which the node may be silent about the key.
     """
     capacity = cell.capacity + lent
     used = entry.used(rule, cell, hub_us)
     if rule.bucket:
-        # A bucket drains by its allowances, so a node in debt may hold free capacity up to its debt: no other node
-        # loses.
-        entry.allowance += max(0, min(entry.debt, capacity - cell.allowances - entry.allowance))
-        entry.debt = max(0, ceil(used) - entry.allowance)
+        _cover_debt(cell, entry, capacity, used)
     if entry.need_milli == 0:
         return
     need, needs = entry.need_milli / 1000, (cell.needs_milli + entry.need_milli) / 1000
@@ -98,9 +94,8 @@ def grant(
             target = min(need + slack * (pool - needs) * share, most)
             if small_allowances:
                 target = min(target, headroom_max(need, pool))
-        if report.asks and nodes - cell.active > 1 and not rule.slots:
-            part = entry.allowance - used + max(0, ceil(free / (nodes - cell.active)))
-            target = min(target, max(part, report.waiting))
+        if report.asks and not rule.slots:
+            target = min(target, _most_at_once(entry.allowance - used, report.waiting, free, nodes - cell.active))
         # The used part of a window does not come back for an ask; slots do, so they are saved up for it.
         left = float(capacity) if rule.slots else pool
         if report.asked > 0 or target >= 1 or 0 < entry.ask <= left:
@@ -109,6 +104,17 @@ def grant(
     raise_base(cell, entry, report, rule, small_allowances=small_allowances)
     if rule.overshoot_milli > 0:
         _raise_overdraft(cell, entry, rule, capacity, small_allowances=small_allowances)
+
+
+def _cover_debt(cell: LedgerCell, entry: Entry, capacity: int, used: float) -> None:
+    """Gives a node in debt what is free up to its debt: a bucket drains by its allowances, so no other node loses."""
+    entry.allowance += max(0, min(entry.debt, capacity - cell.allowances - entry.allowance))
+    entry.debt = max(0, ceil(used) - entry.allowance)
+
+
+def _most_at_once(head: float, waiting: int, free: int, to_come: int) -> float:
+    """Returns the most headroom of a node with `head` unused, if so many nodes are yet to come, itself included."""
+    return max(head + max(0, ceil(free / to_come)), waiting) if to_come > 1 else inf
 
 
 def raise_base(cell: LedgerCell, entry: Entry, report: CellReport, rule: LimitRule, *, small_allowances: bool) -> None:
