@@ -46,7 +46,7 @@ class EvictionCheck:
             async with asyncio.timeout(timeout_s):
                 setting = await at.evicts()
         except (HubUnavailable, TimeoutError) as error:
-            # Exchanges log a hub that does not answer. A user who may not ask would only fill the server's log of
+            # Exchanges log a hub that does not answer. A user without the right would only fill the server's log of
             # denials: `reconverge doctor` names the missing right.
             if isinstance(error, HubUnavailable) and error.kind == "permission":
                 self._next_ns = NEVER_NS

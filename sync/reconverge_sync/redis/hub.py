@@ -315,10 +315,13 @@ class RedisHub:
 
     async def evicts(self) -> str:
         reply = await self._call("INFO", "memory")
-        if isinstance(reply, bytes):  # the client of a thread that blocks reads no reply
-            lines = reply.decode("utf-8", "replace").splitlines()
-            reply = dict(line.partition(":")[::2] for line in lines)
-        found = reply if isinstance(reply, dict) else {}
+        found: dict[str, Any] = {}
+        if isinstance(reply, dict):
+            found = reply
+        elif isinstance(reply, bytes):  # the connection of a thread that blocks parses no reply
+            for line in reply.decode("utf-8", "replace").splitlines():
+                name, _, value = line.partition(":")
+                found[name] = value
         policy, most = found.get("maxmemory_policy", KEEPS_ALL), int(found.get("maxmemory", 0))
         return "" if policy == KEEPS_ALL or most == 0 else f"maxmemory-policy {policy} and maxmemory {most}"
 
