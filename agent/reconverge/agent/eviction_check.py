@@ -13,7 +13,7 @@ from reconverge.hub.port import Evicting, Hub
 
 logger = logging.getLogger("reconverge")
 
-AGAIN_NS: Final = 600 * SECOND_NS
+READ_EVERY_NS: Final = 600 * SECOND_NS
 """The nanoseconds after which the server's setting is read again, as an operator may change it."""
 
 
@@ -38,7 +38,7 @@ class EvictionCheck:
         return self._next_ns
 
     async def follow(self, hub: Hub, *, cut_off: bool, timeout_s: float) -> None:
-        self._next_ns = self._clock.monotonic_ns() + AGAIN_NS
+        self._next_ns = self._clock.monotonic_ns() + READ_EVERY_NS
         at = hub_in_use(hub, 0)
         if cut_off or not isinstance(at, Evicting):
             return
