@@ -32,7 +32,8 @@ class EvictionCheck:
         self.start_over()
 
     def start_over(self) -> None:
-        self._next_ns = self._clock.monotonic_ns()
+        # A second later, the first exchanges, for which requests may wait, are over.
+        self._next_ns = self._clock.monotonic_ns() + SECOND_NS
 
     def due_ns(self) -> int:
         return self._next_ns
