@@ -104,7 +104,7 @@ def test_once_connected_a_thread_needs_no_event_loop(redis_server: RedisServer, 
 def test_an_agent_exchanges_in_its_thread_without_an_event_loop(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but the one that connects, one beside which marks of limits are left, and the farewell; and all is counted."""
+    """All but the one that connects, one beside which marks are left, and the farewell; and all is counted."""
     ways: list[str] = []
     awaited, blocked = Exchanges._exchange, Exchanges._exchange_blocking
 
