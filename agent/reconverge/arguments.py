@@ -152,3 +152,16 @@ def _shown(name: str, value: object) -> object:
     """Returns the value, or `***` if it may hold a password: a misspelt argument may be a secret or a URL."""
     text = value if isinstance(value, str) else ""
     return HIDDEN if is_secret(name) or "@" in text else value
+
+
+def takes(function: Callable[..., Any], arguments: int) -> bool:
+    """Returns whether `function` accepts that many positional arguments; True if unknown, as for compiled functions."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        return False
+    return True

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
+from reconverge.arguments import takes
 from reconverge.errors import InvalidSetting, nearest
 from reconverge.exchange.answer_stats import KEYS_REPORTED_MAX, AnswerStats
 from reconverge.hooks import (
@@ -72,19 +73,9 @@ def _check_methods(hooks: object) -> None:
             )
             advice = "which may call asyncio.run_coroutine_threadsafe(coroutine, loop)"
             raise InvalidSetting("hooks", f"{type(hooks).__name__}.{name}", f"{problem}, {advice}")
-        if not _takes_one(getattr(hooks, name)):
+        if not takes(getattr(hooks, name), 1):
             problem = f"is called with the event, and takes others; write def {name}(self, event)"
             raise InvalidSetting("hooks", f"{type(hooks).__name__}.{name}", problem)
-
-
-def _takes_one(method: Callable[..., object]) -> bool:
-    try:
-        inspect.signature(method).bind(None)
-    except ValueError:  # some callables of other languages have none
-        return True
-    except TypeError:
-        return False
-    return True
 
 
 class WatchedAgent(Protocol):

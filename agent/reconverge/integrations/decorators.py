@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 
 from reconverge.agent.agent import Agent
 from reconverge.agent.notice import log_if_of_object
-from reconverge.arguments import with_advice
+from reconverge.arguments import takes, with_advice
 from reconverge.clock import Seconds, in_seconds
 from reconverge.decision import Decision
 from reconverge.errors import InvalidKey, InvalidSetting, shown
@@ -202,7 +202,7 @@ def _check_taken(function: Callable[..., object], **found: object) -> None:
     least = sum(each.default is each.empty for each in named)
     if all(each.kind is each.POSITIONAL_OR_KEYWORD for each in named):
         for what, value in found.items():
-            if callable(value) and not any(keys.takes(value, number) for number in range(least, len(named) + 1)):
+            if callable(value) and not any(takes(value, number) for number in range(least, len(named) + 1)):
                 problem = f"is called with the arguments of {name_of(function)}, and takes others; write "
                 example = f"{what}=lambda {arguments}: ..."
                 raise InvalidSetting(what, name_of_function(value), problem + example)

@@ -12,11 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Self, TypeAlias
 
+from reconverge.arguments import takes
 from reconverge.errors import InvalidSetting
 from reconverge.integrations.asgi.routes import holders_of
 from reconverge.integrations.fastapi.messages import BESIDE, MessagesBeside, SocketMessages
 from reconverge.integrations.web.outcome import Outcome
-from reconverge.integrations.web.request.keys import name_of_function, takes
+from reconverge.integrations.web.request.keys import name_of_function
 from reconverge.integrations.web.rules import Limits, Rule
 from reconverge.limiter.awaiting import Undecided
 from reconverge.runtime.log_throttle import LoggedOnce

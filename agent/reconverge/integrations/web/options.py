@@ -12,16 +12,14 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from reconverge.agent.agent import Agent
-from reconverge.arguments import NAMELESS, NUMBER
+from reconverge.arguments import NAMELESS, NUMBER, takes
 from reconverge.errors import InvalidSetting, is_secret, nearest
-from reconverge.integrations.web.request.keys import KeyFunction, is_application
+from reconverge.integrations.web.request.keys import KeyFunction, is_application, waits
 from reconverge.integrations.web.rules import OF_LIMIT, Limits, Rule, RuleSettings, of_limit
 from reconverge.usage.meter import Meter
 
 if TYPE_CHECKING:
     from reconverge.integrations.web.guard import Guard
-
-from reconverge.integrations.web.request.keys import takes, waits
 
 Served = TypeVar("Served", bound=Callable[..., Any])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias, TypedDict
 
-from reconverge.arguments import with_advice
+from reconverge.arguments import takes, with_advice
 from reconverge.clock import Seconds, in_seconds
 from reconverge.contracts.contracts import Contracts
 from reconverge.contracts.model import NO_BANS
@@ -21,7 +21,6 @@ from reconverge.integrations.web.request.keys import (
     asks,
     checked_missing,
     name_of_function,
-    takes,
     waits,
 )
 from reconverge.integrations.web.request.request import METHOD_CHARACTERS_MAX, Response

@@ -20,6 +20,7 @@ from pathlib import PurePath
 from typing import Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID
 
+from reconverge.arguments import takes
 from reconverge.errors import InvalidKey, InvalidSetting, shown
 from reconverge.integrations.web.request.addresses import IPV6_PREFIX, grouped
 from reconverge.integrations.web.request.distinctive import check_distinctive
@@ -244,13 +245,9 @@ def asks(function: object, what: str = "key_func") -> Asked:
             remedy = f"write {IN_DEPENDS} in FastAPI's Limits, or {remedy}"
         problem = f"gets the request as its parameter {parameter!r}, where it expects something else; {remedy}"
         raise InvalidSetting(what, function, problem)
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return cast("Asked", function)  # a compiled function may have no signature to inspect
-    if _takes(signature, 1):
+    if takes(function, 1):
         return cast("Asked", function)
-    if not _takes(signature, 0):
+    if not takes(function, 0):
         remedy = f", or in FastAPI's Limits write {IN_DEPENDS}" if what == "key_func" else ""
         problem = f"requires more arguments than the request; give its other parameters a default{remedy}"
         raise InvalidSetting(what, function, problem)
@@ -357,22 +354,6 @@ def checked_missing(missing: object) -> str:
 
 async def _come(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
-
-
-def takes(function: Callable[..., Any], arguments: int) -> bool:
-    """Returns whether `function` accepts that many positional arguments; True if unknown, as for compiled functions."""
-    try:
-        return _takes(inspect.signature(function), arguments)
-    except (TypeError, ValueError):
-        return True
-
-
-def _takes(signature: inspect.Signature, arguments: int) -> bool:
-    try:
-        signature.bind(*[None] * arguments)
-    except TypeError:
-        return False
-    return True
 
 
 def _check_text(name: str, value: object) -> None:
