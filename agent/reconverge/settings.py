@@ -13,6 +13,8 @@ SYNC_INTERVAL_MIN: Final = 0.001
 SYNC_INTERVAL_MAX: Final = 3600.0
 MIN_SYNC_INTERVAL: Final = 0.005
 MAX_SILENCE_MAX: Final = 60.0
+WAIT_MAX: Final = 3600.0
+"""The longest time, in seconds, for which a call may wait for the hub or for other nodes."""
 LEASE_INTERVALS_MIN: Final = 6
 EXCHANGES_MIN: Final = 10
 """How many exchanges should fit into a window, so that nodes share a limit well."""
@@ -147,6 +149,13 @@ def check_seconds(name: str, value: object, least: float, most: float) -> None:
     """Raises InvalidSetting unless `value` is a number of seconds from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise InvalidSetting(name, value, f"must be a number of seconds from {least:g} to {most:g}")
+
+
+def checked_seconds(name: str, value: Seconds, least: float, most: float) -> float:
+    """Returns `value` in seconds. Raises InvalidSetting unless it is a number of seconds from `least` to `most`."""
+    seconds = in_seconds(value)
+    check_seconds(name, seconds, least, most)
+    return seconds
 
 
 def checked_share(region_share: object) -> int:

@@ -64,12 +64,13 @@ from reconverge.published.caps import caps_as_said
 from reconverge.published.settings import FleetSettings
 from reconverge.runtime.process import register
 from reconverge.settings import (
+    WAIT_MAX,
     AgentSettings,
     check_lease,
-    check_seconds,
     check_slot_lease,
     checked_clock,
     checked_pace,
+    checked_seconds,
 )
 from reconverge.stats import AgentStats, Health, health_of, stats_of_limits
 
@@ -783,9 +784,8 @@ class Agent(TakesArgumentsOnly):
         In the event loop of an `async with agent` block, `stop` returns at once; the end of the block waits instead.
         Decisions stay possible, and the next decision starts exchanges again, under a new node name.
         """
-        timeout_s = self._settings.stop_timeout if timeout is None else in_seconds(timeout)
-        check_seconds("timeout", timeout_s, 0.0, 3600.0)
-        self._lifecycle.stop(timeout_s)
+        given = self._settings.stop_timeout if timeout is None else timeout
+        self._lifecycle.stop(checked_seconds("timeout", given, 0.0, WAIT_MAX))
 
     def __enter__(self) -> Self:
         self._lifecycle.in_a_block()
@@ -882,8 +882,7 @@ class Agent(TakesArgumentsOnly):
             HubUnavailable: the hub does not answer, does not permit a search, or cannot erase anything. The order
                 stays; repeat the call.
         """
-        wait_s = in_seconds(wait)
-        check_seconds("wait", wait_s, 0.0, 3600.0)
+        wait_s = checked_seconds("wait", wait, 0.0, WAIT_MAX)
         return await self._erasing.forget(plain_identity(identity), self._lifecycle, wait_s=wait_s)
 
     def on_forget(self, method: Callable[[Callable[[str], bool]], None]) -> None:

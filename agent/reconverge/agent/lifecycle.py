@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from reconverge.agent.assembly import Parts
 from reconverge.agent.hub_check import RequiredHub, until_answered
 from reconverge.agent.notice import AgentInUse, callers_place, log_forked, log_made_anew, log_one_of_several
-from reconverge.clock import Clock, ManualClock, Seconds, in_seconds
+from reconverge.clock import Clock, ManualClock, Seconds
 from reconverge.errors import EventletPatched, HubUnavailable, WrongMoment
 from reconverge.exchange.driver import ExchangeDriver
 from reconverge.exchange.follower import Follower
@@ -32,7 +32,7 @@ from reconverge.hub.port import Hub
 from reconverge.hub.registry import MEMORY
 from reconverge.runtime.siblings import is_starting, one_of_several
 from reconverge.runtime.threads import in_main_interpreter
-from reconverge.settings import check_seconds
+from reconverge.settings import WAIT_MAX, checked_seconds
 
 logger = logging.getLogger("reconverge")
 
@@ -187,8 +187,7 @@ class Lifecycle:
 
     def look_for_answers(self, timeout: Seconds) -> Iterator[float]:
         """Checks the hub as `Agent.check` does, and yields, instead of sleeping, the seconds to sleep each time."""
-        timeout_s = in_seconds(timeout)
-        check_seconds("timeout", timeout_s, 0.0, 3600.0)
+        timeout_s = checked_seconds("timeout", timeout, 0.0, WAIT_MAX)
         self.required.checks()
         self.start()
         yield from until_answered(self.exchanges, self.syncers, hub_name=self.hub_name, timeout_s=timeout_s)

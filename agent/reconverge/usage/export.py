@@ -31,12 +31,12 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final, TypeAlias
 
-from reconverge.clock import Seconds, in_seconds
+from reconverge.clock import Seconds
 from reconverge.errors import HubUnavailable, InvalidSetting
 from reconverge.hub.port import UsageLedger
 from reconverge.hub.usage import HOUR, PAGES, ExportLease, ExportMarks, Period, Retention, UsageEvent
 from reconverge.runtime.log_throttle import LoggedOnce
-from reconverge.settings import check_seconds
+from reconverge.settings import checked_seconds
 from reconverge.usage.periods import checked_kept, checked_kind, period_at
 from reconverge.usage.reading import checked_ledger
 
@@ -95,8 +95,7 @@ class Exporter:
         grace: Seconds = GRACE_S,
         kept: Retention | None = None,
     ) -> None:
-        grace_s = in_seconds(grace)
-        check_seconds("grace", grace_s, 0.0, GRACE_MAX_S)
+        grace_s = checked_seconds("grace", grace, 0.0, GRACE_MAX_S)
         given: object = deliver
         if not callable(given):
             problem = "is no function; write one that takes the events and delivers them, such as a coroutine function"

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from reconverge.arguments import checked_class, with_advice
-from reconverge.clock import Clock, Seconds, SystemClock, in_seconds
+from reconverge.clock import Clock, Seconds, SystemClock
 from reconverge.errors import HubUnavailable
 from reconverge.hub.fallback.opening import open_hubs
 from reconverge.hub.port import Hub, UsageHub, Working
@@ -39,7 +39,7 @@ from reconverge.hub.usage import Counts, Period, Retention, UsageKey
 from reconverge.runtime import process
 from reconverge.runtime.event_loop import ThreadEventLoop
 from reconverge.runtime.threads import Latch, Section, WakeEvent, start_thread, thread_id
-from reconverge.settings import check_seconds
+from reconverge.settings import checked_seconds
 from reconverge.usage.driver import UsageDriver
 from reconverge.usage.erasing import UsageErasing
 from reconverge.usage.meter import Meter
@@ -142,9 +142,8 @@ class UsageReporter:
         sigterm: bool = True,
         clock: Clock | None = None,
     ) -> None:
-        interval_s, timeout_s = in_seconds(interval), in_seconds(timeout)
-        check_seconds("interval", interval_s, INTERVAL_MIN_S, INTERVAL_MAX_S)
-        check_seconds("timeout", timeout_s, TIMEOUT_MIN_S, INTERVAL_MAX_S)
+        interval_s = checked_seconds("interval", interval, INTERVAL_MIN_S, INTERVAL_MAX_S)
+        timeout_s = checked_seconds("timeout", timeout, TIMEOUT_MIN_S, INTERVAL_MAX_S)
         self.meter = checked_class("meter", meter, Meter, "write UsageReporter(meter, hub)")
         meter.unstarted = True
         meter.reported_in = namespace
@@ -210,8 +209,7 @@ class UsageReporter:
 
         A report that takes longer goes on in the background, as long as the process lives. Raises InvalidSetting.
         """
-        timeout_s = in_seconds(timeout)
-        check_seconds("timeout", timeout_s, 0.0, INTERVAL_MAX_S)
+        timeout_s = checked_seconds("timeout", timeout, 0.0, INTERVAL_MAX_S)
         self._wanted = False
         thread = self._thread
         if thread is None or thread.ended.open or thread.thread_id == thread_id():
