@@ -167,6 +167,25 @@ class Claim:
     charged as well, and the meter counts that charge."""
 
 
+class FirstRequests:
+    """Counts the first requests of a rule while each of them lacks something, for one warning."""
+
+    __slots__ = ("_lacking", "count")
+
+    def __init__(self, *, count: bool = True) -> None:
+        self.count = count
+        """Whether further requests count: no request has had it, and fewer than `MISSED_MAX` have come."""
+        self._lacking = 0
+
+    def all_lack(self, lacks: bool) -> bool:  # noqa: FBT001  # the one question
+        """Counts a request. Returns True once: at the last of `MISSED_MAX` requests if all of them lack it."""
+        if not self.count:
+            return False
+        self._lacking += 1
+        self.count = lacks and self._lacking < MISSED_MAX
+        return lacks and not self.count
+
+
 class Declared:
     """A rule that a guard has declared, ready to decide about requests.
 
@@ -210,12 +229,10 @@ class Declared:
         self._parts = self._scopes()
         self._cost = asks(rule.cost, "cost") if callable(rule.cost) else None
         self._exempt = None if rule.exempt_when is None else asks(rule.exempt_when, "exempt_when")
-        self._missed = -1 if self._key in ALWAYS_FIND else 0
-        """The number of requests so far, if none of them had a key; -1 once a request with a key has come."""
-        self._unlimited = 0
-        """The number of requests so far, if none of them had a limit; -1 once a request with a limit has come."""
-        self._unspent = 0
-        """The number of responses so far, if `spend` was called for none of them; -1 once it was called for one."""
+        self._keyless = FirstRequests(count=self._key not in ALWAYS_FIND)
+        self._unlimited = FirstRequests()
+        self._unspent = FirstRequests()
+        """The first requests without a key, without a limit, and without a call of `spend`."""
         self._dearest = 1
         """The highest cost that the cost function has returned so far."""
         self._given = given
@@ -289,7 +306,7 @@ class Declared:
 
     def has_found_keys(self, key: str) -> None:
         """Records that the key function has found its first key, so that no warning about missing keys is logged."""
-        if self._missed >= 0:
+        if self._keyless.count:
             self._look(key)
 
     def look_at_spent(self, *, spent: bool) -> None:
@@ -297,11 +314,7 @@ class Declared:
 
         The rule has settle="spent".
         """
-        if self._unspent < 0:
-            return
-        self._unspent = -1 if spent else self._unspent + 1
-        if self._unspent == MISSED_MAX:
-            self._unspent = -1
+        if self._unspent.all_lack(not spent):
             logger.warning(
                 "reconverge: rule %r has settle='spent', and none of its first %d requests has called spend(), so each"
                 " is charged its whole estimate, cost=%s; take the request's Outcome, and call outcome.spend(cost)",
@@ -427,7 +440,7 @@ class Declared:
             if inspect.isawaitable(found):
                 found = yield found
             key = written(found)
-            if self._missed >= 0:
+            if self._keyless.count:
                 self._look(key)
         except Exception as error:  # noqa: BLE001  # an error of the application's function
             mend(error, self, BY_ADDRESS)
@@ -469,7 +482,7 @@ class Declared:
         assert self._by_request is not None
         try:
             limits = yield from _come(self._by_request(request))
-            if self._unlimited >= 0:
+            if self._unlimited.count:
                 self._look_at_limits(limits)
             return None if limits is None else self._tier(limits, mend)
         except Exception as error:  # noqa: BLE001  # an error of the application's function
@@ -510,9 +523,7 @@ class Declared:
 
     def _look_at_limits(self, limits: object) -> None:
         """Counts the first requests without a limit, and logs a warning if none of the first `MISSED_MAX` had one."""
-        self._unlimited = self._unlimited + 1 if limits is None else -1
-        if self._unlimited == MISSED_MAX:
-            self._unlimited = -1
+        if self._unlimited.all_lack(limits is None):
             logger.warning(
                 "reconverge: rule %r: the function %s has returned None for each of the first %d requests, and None is"
                 " no limit; if a return is missing there, add it, as in return '100/minute'",
@@ -526,11 +537,9 @@ class Declared:
 
         Also logs a warning if the first key is the text of an object.
         """
-        self._missed = self._missed + 1 if key is None else -1
         if key is not None:
             log_if_of_object(key, self.name)
-        if self._missed == MISSED_MAX:
-            self._missed = -1
+        if self._keyless.all_lack(key is None):
             logger.warning(
                 "reconverge: rule %r: the key function %s has found no key in any of the first %d requests; a request"
                 " without a key %s%s",
