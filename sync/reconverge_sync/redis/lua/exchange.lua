@@ -973,14 +973,14 @@ do -- Lua allows a function 200 local variables
     if not fixed or (report_epoch == cell_epoch and not resting()) then
       local free, target = capacity - cell_allowances - cell_debts - entry_allowance - cell_reserved, pool * share
       if sliding and cell_bases > 0 then free = free - cell_bases - lent end
+      local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
       if pool >= needs then
         local most = entry_allowance - used + ceil(TAKEN_AT_ONCE * free)
         local SLACK_KEPT, SLACK_FADING, SLACK_FADING_ASKED, SLACK_ASKED, PLENTY -- from hub/headroom.py
         local slack = SLACK_KEPT
-        local asks = report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS
-        if asks and rule.may_be_silent and pool - needs >= PLENTY * capacity then asks = false end
-        if fixed then slack = asks and SLACK_ASKED or SLACK_KEPT
-        elseif not dated then slack = asks and SLACK_FADING_ASKED or SLACK_FADING end
+        local scarce = asks and not (rule.may_be_silent and pool - needs >= PLENTY * capacity)
+        if fixed then slack = scarce and SLACK_ASKED or SLACK_KEPT
+        elseif not dated then slack = scarce and SLACK_FADING_ASKED or SLACK_FADING end
         target = need + slack * (pool - needs) * share
         if target > most then target = most > need and most or need end
         if rule_small_allowances then
@@ -988,10 +988,12 @@ do -- Lua allows a function 200 local variables
           if target > headroom then target = headroom end
         end
       end
-      local to_come = nodes_of() - cell_active
-      if report_asked >= ASKS and report_asked < ASKS + FLOATS + FLOATS and to_come > 1 and not rule.slots then
-        local most = max(entry_allowance - used + max(0, ceil(free / to_come)), (report_asked - ASKS) % FLOATS)
-        if target > most then target = most end
+      if asks and not rule.slots then
+        local to_come = nodes_of() - cell_active
+        if to_come > 1 then
+          local most = max(entry_allowance - used + max(0, ceil(free / to_come)), (report_asked - ASKS) % FLOATS)
+          if target > most then target = most end
+        end
       end
       local left = rule.slots and capacity or pool
       if report_asked > 0 or target >= 1 or (entry_ask > 0 and entry_ask <= left) then
