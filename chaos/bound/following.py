@@ -214,10 +214,7 @@ class Follower:
         for own in self._steps.of_processes:
             yield [(step.t_ns, NO_SERVER, step) for step in own]
         for server, events in self._steps.servers:
-            timeline: list[tuple[int, int, Step | ServerEvent]] = []
-            for at_ns, each in zip(self._moments_ns(events), events, strict=True):
-                timeline.append((at_ns, server, each))
-            yield timeline
+            yield [(at_ns, server, each) for at_ns, each in zip(self._moments_ns(events), events, strict=True)]
 
     def _moments_ns(self, events: Sequence[ServerEvent]) -> Sequence[int]:
         """Returns the moments of a server's changes, which rise.

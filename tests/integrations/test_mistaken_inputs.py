@@ -350,7 +350,7 @@ HUBS: dict[str, tuple[Callable[[], object], Words]] = {
         lambda: Agent("valkeys://ada:ses,ame@one,two"),
         ("names several servers", "valkeys+cluster://"),
     ),
-    "usage of nobody": (
+    "usage without a customer": (
         lambda: Meter().add("", "login"),
         ("('', 'login') cannot be counted as usage", "name the customer and the limit"),
     ),

@@ -130,16 +130,7 @@ def test_a_worker_that_counts_alone_beside_others_says_so(
 )
 def test_a_worker_of_a_pool_that_counts_alone_says_so(pool: str, size: int, others: str | None, tmp_path: Path) -> None:
     """A `Pool` of one worker has no others, nor has an executor."""
-    (tmp_path / "program.py").write_text(POOL.format(pool=pool, size=size))
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        cwd=tmp_path,
-        env=environment(PYTHONPATH=_paths(tmp_path)),
-        capture_output=True,
-        text=True,
-        timeout=PROCESS_S_MAX,
-        check=False,
-    )
+    done = _ran(POOL.format(pool=pool, size=size), tmp_path)
 
     assert f"{[True] * size}" == done.stdout.strip(), done.stderr
     assert (others is not None) == (APART in done.stderr), done.stderr
@@ -149,19 +140,23 @@ def test_a_worker_of_a_pool_that_counts_alone_says_so(pool: str, size: int, othe
 @pytest.mark.parametrize(("size", "others"), [(2, "is number 2 of those that its parent has started"), (1, None)])
 def test_a_child_that_counts_alone_beside_another_says_so(size: int, others: str | None, tmp_path: Path) -> None:
     """The first one may be the only one."""
-    (tmp_path / "program.py").write_text(CHILDREN.format(size=size))
-    done = subprocess.run(
+    done = _ran(CHILDREN.format(size=size), tmp_path)
+
+    assert int(others is not None) == done.stderr.count(APART), done.stderr
+    assert others is None or others in done.stderr
+
+
+def _ran(program: str, here: Path) -> subprocess.CompletedProcess[str]:
+    (here / "program.py").write_text(program)
+    return subprocess.run(
         [sys.executable, "program.py"],
-        cwd=tmp_path,
-        env=environment(PYTHONPATH=_paths(tmp_path)),
+        cwd=here,
+        env=environment(PYTHONPATH=_paths(here)),
         capture_output=True,
         text=True,
         timeout=PROCESS_S_MAX,
         check=False,
     )
-
-    assert int(others is not None) == done.stderr.count(APART), done.stderr
-    assert others is None or others in done.stderr
 
 
 def _paths(here: Path) -> str:
